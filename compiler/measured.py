@@ -52,9 +52,9 @@ def read_measured(path: Path, key: str) -> Mapping[str, float]:
     if key not in programs:
         names = ", ".join(sorted({str(p["name"]) for p in programs.values()})) or "none"
         text = (
-            "%s has no times of this program (it has those of: %s); it is scheduled by the model. Times fit a program "
-            "that is partitioned alike: for the same mesh, annotations and --machine, and with --plan propagated, "
-            "since plans differ between commands that run and that simulate"
+            "%s has no times of this program (it has those of: %s); the cost model schedules the program. Times apply "
+            "only for the same mesh, annotations and --machine, and with --plan propagated. Other plans differ between "
+            "commands that run and commands that simulate"
         )
         log.warning(text, path, names)
         return {}

@@ -103,8 +103,8 @@ def _over_one_mesh(
         spec, own = with_own_mesh(w.spec, mesh, w.where)
         own = None if own is None else as_mesh(own)
         if own is not None and over is not None and own != over:
-            what = f"the arguments are over several meshes: {over} and {own}"
-            raise AnnotationError(what, where=w.where, fix="give mesh=, or shardc.reshard one")
+            what = f"the arguments are sharded over several meshes: {over} and {own}"
+            raise AnnotationError(what, where=w.where, fix="give mesh=, or move one argument by shardc.reshard")
         over = over or own
         found.append(replace(w, spec=spec))
     return found, over
@@ -134,7 +134,7 @@ def _check_call(function: Callable[..., Any], specs: Sequence[Any], named: Mappi
         signature.bind(*specs, **named)
     except TypeError as e:
         name = getattr(function, "__name__", "f")
-        fix = f"give what stands for each of its arguments: {name}{signature}"
+        fix = f"give an example or a shape for each of its arguments: {name}{signature}"
         raise InputError(f"the function cannot be called: {e}", where="shardc.trace", fix=fix) from None
 
 

@@ -98,7 +98,7 @@ def unwritable(path: Path, error: OSError, where: str = "") -> InputError:
     file = next((p for p in (path, *path.parents) if p.is_file()), None)
     if file is not None and isinstance(error, FileExistsError | NotADirectoryError):
         return InputError(
-            f"{file} is a file, not a folder", where=where or None, fix="name a folder, or a file in one that is there"
+            f"{file} is a file, not a folder", where=where or None, fix="name a folder, or a file in an existing folder"
         )
     fix = "name a place that you may write to"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -112,7 +112,7 @@ def near_files(path: Path) -> str:
     try:
         names = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     except OSError:
-        return f"name a file in a folder that is there: {folder} is none that can be read"
+        return f"name a file in an existing folder: {folder} cannot be read"
     near = get_close_matches(path.name, names, n=3) or [n for n in names if Path(n).suffix == path.suffix][:3]
     if near:
         return f"did you mean {' or '.join(str(folder / n) for n in near)}?"

@@ -66,13 +66,13 @@ class RaggedGroup:
                 return what, "send_sizes must not be negative"
             if known is not None and not 0 <= start <= self.data_rows - size:
                 return (
-                    f"{what}, but the data have {self.data_rows}",
+                    f"{what}, but its data has {self.data_rows} rows",
                     "input_offsets + send_sizes must lie within the rows of the operand",
                 )
             if not 0 <= target <= self.output_rows - size:
                 return (
                     f"{what}, to row {target} of an output that has {self.output_rows}",
-                    "give the output room for all rows that may come, or drop rows before they are sent",
+                    "make the output large enough for all rows that may arrive, or drop rows before sending",
                 )
         return None
 
@@ -89,7 +89,7 @@ class RaggedGroup:
         sender = self.name(self.devices[u // self._per_peer])
         return (
             f"{sender} sends {sent[u]} rows to {self.name(self.devices[position])}, whose recv_sizes say {told[u]}",
-            "recv_sizes are the all-to-all of the senders' send_sizes",
+            "recv_sizes must be the all-to-all of the senders' send_sizes",
         )
 
     def _written_twice(self, position: int) -> tuple[str, str] | None:

@@ -137,7 +137,7 @@ def _verify_devices(module: Module, computation: Computation) -> None:
         checked.add(groups)
         if isinstance(groups, AxisGroups | AxisPairs):
             if limit is not None and groups.mesh.size != limit:
-                _fail(i, f"groups over a mesh of {count_text(groups.mesh.size, 'device')} in a program for {limit}")
+                _fail(i, f"groups are over {count_text(groups.mesh.size, 'device')}, but the program is for {limit}")
             continue
         if isinstance(groups, IotaGroups):
             if limit is not None and groups.num_devices > limit:

@@ -71,12 +71,12 @@ class SourceProgram:
 
     @property
     def num_devices(self) -> int:
-        """How many devices the program is for: its mesh's, or as many as its shardings or its header say."""
+        """The number of devices of the mesh; without a mesh, that of the shardings or of the program's header."""
         return device_count(self.module)
 
     @property
     def arg_names(self) -> tuple[str, ...]:
-        """Names that `annotate` takes, by parameter."""
+        """The parameter names that `annotate` accepts, in order."""
         return self.module.argument_names
 
     @property
@@ -101,7 +101,7 @@ class SourceProgram:
         return replace(self, module=module, content="")
 
     def tuned(self, seconds: float) -> Self:
-        """The program with a budget of tuning: `compile` tries other tiles, chunks and fusions for so many seconds.
+        """The program with a time budget for tuning: `compile` tries other tiles, chunks and fusions for ``seconds``.
 
         Raises `InputError` for a negative or infinite number.
 
@@ -122,9 +122,9 @@ class SourceProgram:
         """The program with other settings for its schedule: how its collectives overlap with computing.
 
         ``overlap`` is ``never``, ``always`` where possible, or ``auto``: where the ``machine`` (a name or a file;
-        default: this computer) can do both and it takes less time. ``measured`` is a file of measured times
-        (`Profile.write_measured`), which replace the model's. None leaves a setting as it is. Raises `InputError` for
-        other words.
+        default: this computer) can compute during transfers and this takes less time. ``measured`` is a file of
+        measured times (`Profile.write_measured`), which replace the model's. None leaves a setting as it is. Raises
+        `InputError` for other values.
 
         >>> program.scheduled(overlap="always").config.overlap
         'always'

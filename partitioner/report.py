@@ -21,7 +21,7 @@ from shardc.partitioner.plan.plan_reasons import PlanReasons
 __all__ = ["OWN_COLLECTIVE", "build_report"]
 
 #: The reason of a collective that the partitioner did not insert.
-OWN_COLLECTIVE = "the program itself has it"
+OWN_COLLECTIVE = "the input program contains this collective"
 
 
 def build_report(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from shardc.hlo.codec.plain import ValueConstraint
-from shardc.hlo.units import count_text
 
 __all__ = ["LONGEST_LINE", "Between", "Closed", "Digest", "Exact", "Flag", "Line", "Most", "Text"]
 
@@ -73,9 +72,7 @@ class Most(_Grouped):
 
     def problem(self, value: Sized) -> str:
         return (
-            ""
-            if len(value) <= self.count
-            else f"{count_text(len(value), 'entry', 'entries')} or characters, more than {self.count}"
+            "" if len(value) <= self.count else f"{len(value)} entries or characters exceed the limit of {self.count}"
         )
 
     def __iter__(self) -> Iterator[Any]:

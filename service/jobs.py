@@ -46,11 +46,11 @@ class StoreEntry:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``id`` is one submission's, ``key`` the order's (`order_key`). Times are seconds of `time.time`, 0: not yet.
+    """``id`` identifies the submission, ``key`` the order (`order_key`). Times are seconds of `time.time`; 0: not yet.
 
-    ``progress`` is what its worker said last (``stage``, ``done``, ``of``); ``position`` in the queue counts from 1.
-    ``problem`` says why it failed (``error``, ``what``, ``where``, ``fix``), ``entry`` what it made; each is None
-    otherwise. ``cached``: it was there already.
+    ``progress`` is the worker's last message (``stage``, ``done``, ``of``); ``position`` in the queue counts from 1.
+    ``problem`` is the error of a failed job (``error``, ``what``, ``where``, ``fix``), ``entry`` the result of a done
+    one; otherwise they are None. ``cached``: the result existed already.
 
     >>> job = service.wait(service.submit({"kind": "simulate", "program": digest}))
     >>> job.state, job.problem["error"], job.entry

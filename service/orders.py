@@ -99,10 +99,11 @@ class Order:
 
     ``program`` is the SHA-256 of the uploaded bytes in hexadecimal, ``name`` what errors call it (never opened).
     ``mesh`` are axes and sizes, outermost first, and ``annotations`` specs by name, both as on the command line.
-    ``machine`` is a name with or without devices (``h100-dgx:64``), or empty; with ``machine_text``, a description
-    (TOML), it is what that machine is called. ``partitioned_for`` says whether collectives are chosen for the least
-    modelled time on it, or for the fewest ``bytes``. ``plan`` says where layouts inside come from, ``memory`` how many
-    bytes a device may take with one (0: as many as without). ``measured`` is the text of a file of measured times.
+    ``machine`` is a name with or without devices (``h100-dgx:64``), or empty. With ``machine_text``, a description
+    (TOML), it is the name of that machine. ``partitioned_for`` says what collectives minimise: the modelled time on the
+    ``machine``, or the ``bytes`` sent. ``plan`` chooses how layouts inside the program are found. ``memory`` is the
+    limit of the plan in bytes per device (0: the memory without a plan). ``measured`` is the text of a file of measured
+    times.
 
     >>> service.submit(PartitionOrder(program=digest, mesh={"data": 2, "model": 2})).kind
     'partition'
@@ -173,9 +174,9 @@ class CompileOrder(Order):
     """An executable. Makes ``executable.shardc``, ``report.json``, ``partitioned.hlo``, ``stages.json`` and, with
     ``page``, ``report.html``.
 
-    ``target`` is ``cpu``, ``cuda-emulated`` or a kind of GPU such as ``cuda:sm_90``; ``cpu`` the processor for what
-    processors do (None: like the server's). ``ahead``: as `shardc compile` has it, code that links without Python,
-    which C calls ``symbol`` (empty: the program's own name); ``ahead.json`` tells the name and the processor.
+    ``target`` is ``cpu``, ``cuda-emulated`` or a kind of GPU such as ``cuda:sm_90``. ``cpu`` is the processor for CPU
+    code (None: the server's). ``ahead`` makes code that links without Python, as `shardc compile` does. ``symbol`` is
+    the program's name in C (empty: the program's own name). ``ahead.json`` has the name and the processor.
 
     >>> made = service.carry_out(CompileOrder(program=digest, page=False), {digest: text})
     >>> "executable.shardc" in [artifact.name for artifact in made.entry.artifacts]
@@ -248,8 +249,9 @@ class AutoOrder(Order):
     """The annotations with which a step is shortest, besides those that the order and the program have. Makes
     ``plan.json``, ``plan.py`` (JAX code), ``plan.toml`` and the files of a partition order; needs a machine.
 
-    With ``devices`` (0: none) all meshes of so many are weighed, over the mesh's axes. ``memory``: bytes per device (0:
-    the machine's). Of arguments and results only those that ``keep`` names stay annotated (None: all).
+    With ``devices`` (0: none), the search compares all meshes of that many devices over the mesh's axes. ``memory`` is
+    in bytes per device (0: the machine's). ``keep`` names the arguments and results that keep their annotations (None:
+    all).
 
     >>> order = AutoOrder(program=digest, machine="h100-dgx")
     >>> service.carry_out(order, {digest: text}).json("plan.json")["mesh"]
@@ -280,9 +282,9 @@ class SweepSet:
 class SweepOrder(Order):
     """Meshes and sets of annotations ranked by predicted time. Makes ``sweep.json``; needs a machine.
 
-    ``devices`` (empty: as many as the mesh has) count ascending. ``programs`` are all those of weak scaling, one per
-    number of devices, ``program`` the first of them. ``set_axes`` are the axes that the sets speak of; ``annotations``
-    are in every set.
+    ``devices`` are numbers of devices in ascending order (empty: the mesh's). For weak scaling, ``programs`` has one
+    program per number of devices, and ``program`` is the first of them. ``set_axes`` are the axes that the sets name.
+    Every set includes ``annotations``.
 
     >>> order = SweepOrder(program=digest, machine="h100-dgx", devices=(4,), refine=0)
     >>> len(service.carry_out(order, {digest: text}).json("sweep.json")["outcomes"])
@@ -350,7 +352,7 @@ def checked_order(given: Order | Mapping[str, Any]) -> Order:
     try:
         text = json.dumps(given, default=_fields_of, allow_nan=False)
     except (TypeError, ValueError) as e:
-        raise InputError(f"an order is plain data: {e}", where="order", fix=_PLAIN) from None
+        raise InputError(f"an order must be plain data: {e}", where="order", fix=_PLAIN) from None
     return from_json(text)
 
 
@@ -363,7 +365,7 @@ def _fields_of(value: object) -> dict[str, Any]:
         return {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"it has a value of the class {type(value).__name__}")
+    raise TypeError(f"it contains a value of class {type(value).__name__}")
 
 
 def resolve_order(order: Order) -> Order:

@@ -126,7 +126,7 @@ def _serve_with(
 
     def end_jobs(hurry: bool) -> None:
         if not hurry and scheduler.statistics().running:
-            say(f"shardc: ending; running jobs have {settings.grace:g} s, a second signal ends them now")
+            say(f"shardc: shutting down; running jobs get {settings.grace:g} s, a second signal stops them now")
         scheduler.close(0.0 if hurry else settings.grace)
 
     def begin() -> None:

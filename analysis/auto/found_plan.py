@@ -23,8 +23,8 @@ __all__ = ["MESH_COLUMNS", "NO_ANNOTATIONS", "SPEC_COLUMNS", "FoundPlan", "Tried
 SPEC_COLUMNS = ("what", "spec", "why")
 #: What a plan without annotations says in their place.
 NO_ANNOTATIONS = (
-    "No annotations make the step more than 1 % faster, or as fast with a fifth less memory.",
-    "Arguments and results were split evenly only.",
+    "No annotations make the step more than 1 % faster, or save a fifth of the memory at the same speed.",
+    "The search tried only even splits of arguments and results.",
 )
 MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations")
 
@@ -41,10 +41,11 @@ def check_plan_file(path: str | Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TriedMesh:
-    """A mesh that was tried: ``modelled`` seconds of its best choice of layouts, and ``bound``, below which none is.
+    """A mesh that was tried: ``modelled`` seconds of its best choice of layouts, and ``bound``, a lower bound of all
+    choices.
 
-    ``step_seconds`` and ``peak_bytes`` are simulated, with so many ``annotations``; None where the models spoke
-    against the mesh already. ``reason``: why there is no plan over it.
+    ``step_seconds`` and ``peak_bytes`` are simulated, with so many ``annotations``; None if the models excluded the
+    mesh. ``reason``: why there is no plan over it.
     """
 
     mesh: Mapping[str, int]

@@ -65,7 +65,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 mesh = jax.make_mesh($sizes, $axes, axis_types=(AxisType.Auto,) * $count)
 
-#: How $said lie, by name; the compiler chooses those of other leaves.
+#: Shardings of $said, by name; the compiler chooses those of other leaves.
 SPECS = {
 $specs}
 
@@ -117,7 +117,7 @@ from shardc import P
 
 MESH = {$mesh}
 
-#: How values lie, by name: program.annotate(SPECS, mesh=MESH).
+#: Shardings of values, by name: program.annotate(SPECS, mesh=MESH).
 SPECS = {
 $specs}
 """)

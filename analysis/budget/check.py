@@ -138,7 +138,7 @@ def _exceeded(told: Explanation, budget: ProgramBudget, known: Baseline | None) 
         if totals[name] > bound:
             grew = f" (+{(totals[name] / before - 1):.1%})" if before else ""
             now, then = _shown(name, totals[name], before)
-            what = f"{name} {now} was {then} in the baseline{grew}"
+            what = f"{name} rose from {then} in the baseline to {now}{grew}"
             number = _grown(told, known) if name in _SENT else None
             yield _Fault(Violation(f"baseline.{name}", what), number, _left_above(name, totals[name], bound))
 

@@ -53,7 +53,7 @@ function kernelsTable(row, totals, timed) {
     { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds },
     { title: 'operations', numeric: true, text: (r) => (r.flops ? flopsText(r.flops) : ''), value: (r) => r.flops },
     { title: 'memory traffic', numeric: true, text: (r) => (r.bytes ? bytesText(r.bytes) : ''), value: (r) => r.bytes },
-    { title: 'of the roof', numeric: true, timed: true, text: (r) => (roofShare(r, totals) === null ? '' : percent(roofShare(r, totals))), value: (r) => roofShare(r, totals) || 0, hint: 'operations per second, of the most that memory and arithmetic allow' },
+    { title: 'share of the roof', numeric: true, timed: true, text: (r) => (roofShare(r, totals) === null ? '' : percent(roofShare(r, totals))), value: (r) => roofShare(r, totals) || 0, hint: 'share of the highest rate that memory and arithmetic allow' },
     { title: 'limit', choice: true, timed: true, text: (r) => r.limit, value: (r) => r.limit },
     { title: 'source', text: (r) => r.source, value: (r) => r.source, show: (r) => sourceText(r.source) },
   ].filter((column) => timed || !column.timed);

@@ -126,14 +126,16 @@ def _notes(facts: Mapping[str, Any], simulation: Simulation | None, timeline: Me
     notes = [] if simulation is None else list(simulation.notes)
     unknown = sum(c["unknown_trip_count"] for c in facts["collectives"])
     if unknown:
-        notes.append(f"in loops of unknown length, which count as one iteration: {count_text(unknown, 'collective')}")
+        notes.append(
+            f"loops of unknown length count as one iteration; {count_text(unknown, 'collective')} in such loops"
+        )
     if simulation is not None and not simulation.fits:
         needed, there = bytes_text(simulation.peak_bytes), bytes_text(simulation.capacity_bytes)
         notes.insert(0, f"the step needs {needed} of memory on each device, which has {there}")
     if simulation is None:
         notes.append("no machine was named: bytes and operations, no seconds (--machine h100-dgx)")
     if timeline is None:
-        notes.append("memory is an estimate before the step is lowered")
+        notes.append("memory is an estimate, because the program cannot be compiled")
     return notes
 
 

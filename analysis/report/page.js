@@ -30,7 +30,7 @@ function showReport(data, place, prefix) {
     const add = (title, value, hint) => found.push(el('div', { class: 'tile', title: hint }, el('dt', {}, title), el('dd', {}, value)));
     if (timed) {
       add('step', secondsText(t.seconds.step), 'one run of the program');
-      add('MFU', t.mfu ? percent(t.mfu) : 'no products', `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
+      add('MFU', t.mfu ? percent(t.mfu) : 'no products', `model operations as a share of the ${t.dtype} peak; with recomputation (HFU) ${percent(t.hfu)}`);
       add('exposed communication', secondsText(t.seconds.exposed), 'time in which compute waits for a collective');
     }
     add('operations', flopsText(t.flops), 'of one device in a step');
@@ -111,8 +111,8 @@ function showReport(data, place, prefix) {
     data.tensors.forEach((row, n) => (row.key = String(n)));
     const { element } = dataTable(data.tensors, columns, { label: 'tensors', key: (r) => r.key, detail: (r) => layoutDrawing(data.drawings[r.drawing]) });
     const left = data.tensors_left_out;
-    const planned = data.plan && data.plan.taken ? ' The program that runs has those of the decided values, under Plan.' : '';
-    return [el('p', { class: 'quiet' }, `Layouts as they propagate.${planned}`), element, left ? el('p', { class: 'quiet' }, `${countText(left, 'smaller value')} inside the program left out`) : null];
+    const planned = data.plan && data.plan.taken ? ' The compiled program uses the planned layouts of the values under Plan.' : '';
+    return [el('p', { class: 'quiet' }, `The propagated layouts.${planned}`), element, left ? el('p', { class: 'quiet' }, `${countText(left, 'smaller value')} inside the program left out`) : null];
   }
 
   // Of skipped blocks those that do not lie within another.
@@ -171,7 +171,7 @@ function showReport(data, place, prefix) {
 const FIGURES = [
   ['step', (d) => (d.totals.seconds ? d.totals.seconds.step : null), secondsText], ['exposed communication', (d) => (d.totals.seconds ? d.totals.seconds.exposed : null), secondsText],
   ['operations', (d) => d.totals.flops, flopsText], ['sent', (d) => d.totals.wire_bytes, bytesText], ['memory', (d) => d.totals.peak_bytes, bytesText],
-  ['collectives run, loops counted', (d) => d.collectives.reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en')], ['devices', (d) => d.devices, (n) => n.toLocaleString('en')],
+  ['executed collectives', (d) => d.collectives.reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en')], ['devices', (d) => d.devices, (n) => n.toLocaleString('en')],
 ];
 
 function differences(a, b) {

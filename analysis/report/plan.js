@@ -6,12 +6,12 @@ function planView(plan, drawings, strings) {
 
 function planFacts(plan) {
   const cost = (n) => costText(n, plan.unit);
-  const what = plan.unit === 's' ? 'step' : 'sent';
+  const what = plan.unit === 's' ? 'step time' : 'bytes sent';
   const facts = [
-    [`${what}, partitioned and judged`, `${cost(plan.judged.cost)}, as propagated ${cost(plan.judged_wanted.cost)}`],
+    [`${what}, partitioned program`, `${cost(plan.judged.cost)}, as propagated ${cost(plan.judged_wanted.cost)}`],
     ['memory of a device', `${bytesText(plan.judged.peak_bytes)}, as propagated ${bytesText(plan.judged_wanted.peak_bytes)}${plan.limit === null ? '' : `, at most ${bytesText(plan.limit)}`}`],
-    ["by the plan's own model", `${cost(plan.cost)}, as propagated ${cost(plan.wanted_cost)}`],
-    ['what is proven', plan.proof],
+    ["by the plan's cost model", `${cost(plan.cost)}, as propagated ${cost(plan.wanted_cost)}`],
+    ['proven bound', plan.proof],
   ];
   const left = plan.taken ? null : el('p', {}, el('b', {}, 'The propagated layouts stay: '), plan.why);
   return [left, factList(facts)];
@@ -77,13 +77,13 @@ function planTable(plan, drawings, strings) {
     { title: 'as propagated', text: (r) => r.wanted[0], value: (r) => r.wanted[0], show: (r) => (r.moved ? layoutGlyph(r.wanted, false) : el('span', { class: 'quiet' }, 'the same')) },
     { title: 'as planned', text: (r) => `${r.chosen[0]} ${r.moved ? 'moved' : ''}`, value: (r) => r.chosen[0], show: (r) => layoutGlyph(r.chosen, true) },
     { title: 'on a device', numeric: true, text: (r) => bytesText(r.bytes), value: (r) => r.bytes },
-    { title: 'propagated costs', numeric: true, text: (r) => (r.moved ? more(r.wanted_more) : ''), value: (r) => (r.moved ? r.wanted_more || 0 : 0), hint: 'extra cost of the plan with the propagated layout here' },
-    { title: 'next best costs', numeric: true, text: (r) => more(r.next_more), value: (r) => r.next_more || 0, hint: 'extra cost of the plan with the next best layout here' },
+    { title: 'extra cost as propagated', numeric: true, text: (r) => (r.moved ? more(r.wanted_more) : ''), value: (r) => (r.moved ? r.wanted_more || 0 : 0), hint: 'extra cost of the plan with the propagated layout here' },
+    { title: 'extra cost of next best', numeric: true, text: (r) => more(r.next_more), value: (r) => r.next_more || 0, hint: 'extra cost of the plan with the next best layout here' },
     { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
   ];
   plan.decisions.forEach((row, n) => (row.key = String(n)));
   return [el('h3', {}, 'Decided values'), el('p', { class: 'quiet' }, 'Each rectangle is a whole value, split into the parts of the devices. Filled: the part of the first device. Hatched: its partial value, which is not yet reduced.'),
-    dataTable(plan.decisions, columns, { label: 'decided values', key: (r) => r.key, sort: columns.findIndex((c) => c.title === 'propagated costs'), detail: (r) => decisionDetail(r, plan, drawings, strings), empty: 'there was nothing to decide' }).element];
+    dataTable(plan.decisions, columns, { label: 'decided values', key: (r) => r.key, sort: columns.findIndex((c) => c.title === 'extra cost as propagated'), detail: (r) => decisionDetail(r, plan, drawings, strings), empty: 'there was nothing to decide' }).element];
 }
 
 function decidedValue(row) {

@@ -25,13 +25,13 @@ function explained(reason) {
     reason.parties.map(partyView),
     reason.choice ? choiceView(reason.choice) : null,
     el('h4', {}, 'What would remove it'),
-    reason.remedies.length ? reason.remedies.map(remedyView) : el('p', {}, reason.why_none || 'nothing was tried: ask with --remedies, or shardc explain'),
+    reason.remedies.length ? reason.remedies.map(remedyView) : el('p', {}, reason.why_none || 'no annotation was tried: use --remedies, or shardc explain'),
   ];
 }
 
 function partyView(party) {
   const axes = party.axes.length ? ` by ${party.axes.join(', ')}` : '';
-  const role = { moved: 'moved', against: 'against it', reduced: 'summed' }[party.role] || party.role;
+  const role = { moved: 'moved', against: 'conflicting', reduced: 'summed' }[party.role] || party.role;
   const title = `${role}: ${party.tensor}, dimension ${party.dimension}${axes}${party.factor ? ` (factor ${party.factor})` : ''}`;
   return el('div', { class: 'party' }, el('h4', {}, title), party.chain.length ? el('ol', {}, party.chain.map(linkView)) : null);
 }

@@ -209,7 +209,7 @@ function rangeTotals(data, work, [from, to]) {
     { title: 'engine', choice: true, text: (r) => r.engine, value: (r) => r.engine },
     { title: 'what', text: (r) => r.title, value: (r) => r.title },
     { title: 'time', numeric: true, text: (r) => time(r.time), value: (r) => r.time },
-    { title: 'of the range', numeric: true, text: (r) => percent(r.time / (to - from)), value: (r) => r.time, hint: 'transfers at a time add up' },
+    { title: 'of the range', numeric: true, text: (r) => percent(r.time / (to - from)), value: (r) => r.time, hint: 'concurrent transfers are added' },
     { title: 'events', numeric: true, text: (r) => r.count.toLocaleString('en'), value: (r) => r.count },
   ];
   const most = (row) => el('ul', { class: 'facts' }, [...row.works].sort((a, b) => b[1] - a[1]).slice(0, 10).map(([number, ns]) => el('li', {}, `${work[number].title}: ${time(ns)} `, sourceText(work[number].source) || '')));

@@ -109,7 +109,10 @@ def _host_note(machine: Machine, held: Mapping[str, int]) -> tuple[str, ...]:
     there = 0 if machine.host is None else machine.host.memory_bytes
     if not there or held["host_bytes"] <= there:
         return ()
-    return (f"{bytes_text(held['host_bytes'])} of host memory for each device, where a host has {bytes_text(there)}",)
+    return (
+        f"the program needs {bytes_text(held['host_bytes'])} of host memory per device, but the host has "
+        f"{bytes_text(there)}",
+    )
 
 
 def need_memory(simulation: Simulation) -> None:
@@ -202,5 +205,5 @@ def _notes(priced: Priced) -> tuple[str, ...]:
     if priced.branches:
         named = ", ".join(f"%{name}" for name in priced.branches[:_NAMED])
         more = f" and {len(priced.branches) - _NAMED} more" if len(priced.branches) > _NAMED else ""
-        notes.append(f"the slowest branch counts of each conditional: {named}{more}")
+        notes.append(f"only the slowest branch of each conditional counts: {named}{more}")
     return tuple(notes)

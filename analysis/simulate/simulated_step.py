@@ -55,15 +55,15 @@ class Skipped:
 class SimulatedWork:
     """A leaf step of the lowered program and its costs.
 
-    ``kind`` is ``kernel``, ``copy``, ``collective`` or ``move`` (between host and device); ``holds`` lists what a
-    fused kernel computes; ``count`` are the executions in a step and ``seconds`` those of one, alone. ``flops``,
-    ``read``, ``written`` (bytes), ``limit`` (``compute``, ``memory``, ``launch`` or ``measured``) and
-    ``efficiency`` (of the peak or the bandwidth that limits) are a kernel's, of one execution; ``axes`` to
-    ``value`` a collective's, of one execution as well. ``payload_bytes`` are the local result's, ``wire_bytes``
-    what a device sends, ``link_bytes`` the same by level of links. ``exposed_seconds`` is what compute waited for
-    it in all executions, ``hidden_seconds`` what it took beside something else. ``loops`` are the names of the
-    loops around it, outermost first. ``category`` is the group that people read profiles by, such as ``matrix
-    products`` (`category_of`).
+    ``kind`` is ``kernel``, ``copy``, ``collective`` or ``move`` (between host and device); ``holds`` lists what a fused
+    kernel computes; ``count`` are the executions in a step and ``seconds`` those of one, alone. ``flops``, ``read``,
+    ``written`` (bytes), ``limit`` (``compute``, ``memory``, ``launch`` or ``measured``) and ``efficiency`` (of the peak
+    or the bandwidth that limits) are a kernel's, of one execution; ``axes`` to ``value`` a collective's, of one
+    execution as well. ``payload_bytes`` are the local result's, ``wire_bytes`` what a device sends, ``link_bytes`` the
+    same by level of links. ``exposed_seconds`` is the time that compute waited for it in all executions,
+    ``hidden_seconds`` the time that overlapped with other work. ``loops`` are the names of the loops around it,
+    outermost first. ``category`` is the group that people read profiles by, such as ``matrix products``
+    (`category_of`).
     """
 
     kind: str
@@ -124,8 +124,9 @@ class PathStep:
 class SimulatedStep:
     """A step on ``machine``: ``step_seconds`` is ``compute_seconds + exposed_seconds + idle_seconds``.
 
-    ``exposed_seconds`` is what compute waited for collectives, ``overlapped_seconds`` (a part of ``compute_seconds``)
-    when it computed while links were busy, ``idle_seconds`` what starts and waits themselves cost.
+    ``exposed_seconds`` is the time that compute waited for collectives. ``overlapped_seconds`` (a part of
+    ``compute_seconds``) is the time that it computed while links were busy. ``idle_seconds`` is the overhead of
+    starting and awaiting collectives.
 
     ``flops`` are all operations that a device executes, ``product_flops`` those of products of matrices and
     convolutions. ``model_flops`` are a device's share of the products in the whole program, without what

@@ -32,9 +32,9 @@ class Simulation(SimulatedStep):
     def traffic_matrix(self, blocks: int = 64) -> NDArray[np.float64]:
         """Bytes that blocks of devices (rows) send to blocks of devices (columns) in a step, as float64.
 
-        Up to ``blocks`` devices are a block each. Of more devices, blocks are neighbours, of equal size but for the
-        last. Rings go around each group in order, exchanges go between all members: the matrix is about who sends to
-        whom, and does not know the algorithm by which a collective's time was predicted.
+        Up to ``blocks`` devices are a block each. With more devices, each block has equally many neighbouring
+        devices; the last may have fewer. The matrix assumes rings in group order, and exchanges between all members. It
+        ignores the algorithm that predicted a collective's time.
 
         >>> partitioned.simulate("h100-dgx").traffic_matrix().shape
         (4, 4)

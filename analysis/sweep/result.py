@@ -25,9 +25,10 @@ FAILED_COLUMNS = ("devices", "candidates", "annotations", "why", "for example")
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The best on ``devices``, beside the best on the fewest: ``speedup`` is in work per second.
+    """The best on ``devices``, compared with the best on the fewest devices.
 
-    ``efficiency`` is the speedup over that of as many more devices.
+    ``speedup`` is the ratio of work per second. ``efficiency`` is the speedup divided by the ratio of the numbers of
+    devices.
     """
 
     devices: int

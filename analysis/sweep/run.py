@@ -60,7 +60,7 @@ def sweep(
     - ``jobs``: processes that work side by side (0: one per core). ``dask``: the address of a Dask scheduler, whose
       workers do the work. ``mpi``: all ranks of this job except 0 do the work; all ranks must call this, and get the
       result. The result does not depend on these.
-    - ``progress``: called with the number of candidates that are done, and of all.
+    - ``progress``: called with the number of finished candidates and the total number.
 
     Outcomes are kept in the cache folder. Returns a `SweepResult`; candidates that cannot run are in its ``failed``,
     with the reason. Raises `InputError` for unknown machines, axes and impossible numbers of devices.

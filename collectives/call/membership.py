@@ -73,7 +73,7 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
                 where=_where(call),
             )
     if overlaps(call):
-        raise _fail(call, "has a result where an operand is")
+        raise _fail(call, "has a result that overlaps an operand")
     return members
 
 
@@ -156,11 +156,11 @@ def _check_sizes(call: CollectiveCall, operand: CollectiveOperand, size: int) ->
 def _check_ragged(call: CollectiveCall, size: int) -> None:
     shape = call.ragged
     if shape is None or len(call.operands) != 6:
-        raise _fail(call, "has not the six operands of a ragged exchange")
+        raise _fail(call, "does not have the six operands of a ragged exchange")
     data, output, *tables = call.operands
     wanted = (shape.data_rows * shape.row_bytes, shape.output_rows * shape.row_bytes)
     if (data.operand.nbytes, output.operand.nbytes) != wanted or output.result.nbytes != wanted[1]:
-        raise _fail(call, "has buffers that are not its rows")
+        raise _fail(call, "has buffers whose sizes do not match its rows")
     counts = {t.count for t in tables}
     if len(counts) != 1 or max(counts) % size or any(t.operand.nbytes != 8 * t.count for t in tables):
         raise _fail(call, f"has tables of {sorted(counts)} updates for {size} members")

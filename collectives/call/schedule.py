@@ -142,7 +142,7 @@ def _check_pairs(schedule: Schedule, known: Mapping[int, CollectiveCall]) -> Non
                 if call is None:
                     raise VerificationError(f"the schedule names collective {index}, which does not exist", fix=_REPORT)
                 if call.asynchronous == isinstance(item, ScheduledCollective):
-                    raise _bad(call, "is started and awaited in one place and done at once in the other")
+                    raise _bad(call, "is asynchronous, but the schedule runs it synchronously, or the reverse")
                 if isinstance(item, ScheduledStart):
                     if index in open_ones:
                         raise _bad(call, "is started twice before it is awaited")

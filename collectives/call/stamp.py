@@ -73,8 +73,8 @@ class Told:
                 f"rank {ranks[1]} is in step {other.step} of {self.program}, but rank {ranks[0]} is in step "
                 f"{mine.step}",
                 where=where,
-                fix="call it the same number of times on all ranks: look for a call that one rank skips or repeats,"
-                " or whose error it catches",
+                fix="call the program the same number of times on all ranks: look for a call that one rank skips or "
+                "repeats, or for an error that it catches",
             )
         found = self._which((mine.values - other.values) & _WORD, (mine.weighted - other.weighted) & _WORD)
         if not found:

@@ -218,8 +218,8 @@ class MessageExecutor:
             planned = self._planned.get(seen.index)
             other = describe_call(planned.call) if planned else f"collective {seen.index}"
             return RunError(
-                f"rank {peer} is in {other}, its exchange {seen.sequence.load(RELAXED)}, but rank {me} is in "
-                f"{describe_call(p.call)}, its exchange {self._calls[index].sequence}",
+                f"rank {peer} is in {other} (exchange {seen.sequence.load(RELAXED)} of its group), but rank {me} is in "
+                f"{describe_call(p.call)} (exchange {self._calls[index].sequence} of its group)",
                 where=place_of(p.call),
                 fix="the ranks took different branches: a condition around collectives must have the same value "
                 "on all ranks",

@@ -154,7 +154,11 @@ class MpiTransport:
             self._wait(requests, doing, timeout_factor=timeout_factor)
         for rank, number in zip(others, theirs[:, 0].tolist(), strict=True):
             if number != mine[0]:
-                raise RunError(f"rank {rank} is in an exchange of other ranks than {doing.what}", fix=SAME_CALLS)
+                raise RunError(
+                    f"rank {rank} is in an exchange with other ranks, but rank {self.ranks[self.process_index]} is in "
+                    f"{doing.what}",
+                    fix=SAME_CALLS,
+                )
         made = world.Create_group(world.Get_group().Incl(self.ranks), _MEETING_TAG)
         made.Set_errhandler(self._mpi.ERRORS_RETURN)
         self._communicator = made

@@ -19,7 +19,7 @@ __all__ = ["BLAS", "c_file", "example", "link", "link_command", "makefile"]
 BLAS = ("builtin", "cblas", "scipy")
 _FLAGS = "-O3 -std=gnu11 -ffp-contract=off -fPIC"
 
-_THREADS = """  /* The pool's threads beside this one. */
+_THREADS = """  /* Pool threads, in addition to this one. */
   shardc_pool_configure((int32_t)sysconf(_SC_NPROCESSORS_ONLN) - 1, 40000);
 """
 _DECLARATION = "#include <unistd.h>\n"

@@ -16,8 +16,8 @@ _C_TYPES = {
 }  # fmt: skip
 
 
-_POOL = """/* Once this is called, large kernels run on threads of one pool for all programs of the process: `workers`
- * beside the caller's. One without work watches for it that long before it sleeps. */
+_POOL = """/* After this call, large kernels run on one thread pool for all programs of the process: `workers` threads
+ * and the calling thread. A thread without work spins for `spin_nanoseconds`, then sleeps. */
 void shardc_pool_configure(int32_t workers, int64_t spin_nanoseconds);
 """
 
@@ -59,9 +59,9 @@ def _preamble(program: AheadProgram) -> str:
     devices = f" on {count_text(e.num_devices, 'device')}" if program.distributed else ""
     lines = [f"/* {e.name}{devices}, compiled by shardc for {program.target}.", " *"]
     lines.append(" * Arrays are dense and row-major; every buffer is aligned to 64 bytes and overlaps no other.")
-    lines += [f" * But result {r} may be given the memory of argument {a}." for r, a in e.aliases]
+    lines += [f" * Exception: result {r} may use the memory of argument {a}." for r, a in e.aliases]
     if e.donated:
-        lines.append(f" * What arguments {', '.join(map(str, e.donated))} hold after the step is undefined.")
+        lines.append(f" * The contents of arguments {', '.join(map(str, e.donated))} are undefined after the step.")
     return "\n".join([*lines, " */\n"])
 
 

@@ -235,7 +235,7 @@ def _write(path: Path, data: bytes) -> None:
 def _warn_unwritable(directory: str, problem: str) -> None:
     """Once per directory."""
     text = f"the cache directory {directory} cannot be written ({problem}); every process compiles its programs again"
-    log.warning("%s; SHARDC_CACHE_DIR names another one", text)
+    log.warning("%s; set SHARDC_CACHE_DIR to another directory", text)
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class _Reading:
         """One line for each kind of thing that was guessed."""
         if self._unknown:
             calls = ", ".join(f"{n} x {name}" for name, n in sorted(self._unknown.items()))
-            yield f"custom calls of unknown meaning count by their bytes: {calls}"
+            yield f"custom calls of unknown meaning, with costs from their bytes: {calls}"
         for what, n in sorted(self._other.items()):
             yield f"{what}: {n}"
 
@@ -152,7 +152,7 @@ class _Reading:
         what = self._resolved(join_pair(i))
         if i in self._awaited:
             return walk.start(i, what, operands, steps)
-        self._other["collectives that another computation awaits, here awaited where they start"] += 1
+        self._other["collectives that another computation awaits, treated as synchronous"] += 1
         results = walk.collective(what, operands, steps)
         flat = tuple(b for leaves in operands for b in leaves)
         return _as_tuple(walk, i, flat, results)

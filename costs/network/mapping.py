@@ -90,7 +90,7 @@ def _read(given: GivenMapping | None, mesh: Mesh) -> list[str] | dict[str, list[
         return None
     if mapping == "search":
         fix = 'use --map search of shardc simulate, mapping="search" in Python, or name an order ("data,model")'
-        raise InputError("a place for the axes is searched only for a program to simulate", where="mapping", fix=fix)
+        raise InputError("'search' is a mapping only for a simulation of a program", where="mapping", fix=fix)
     parts = [p.strip() for p in mapping.split(",") if p.strip()]
     rows = dict(p.split("=", 1) for p in parts if "=" in p)
     named = [p.partition("=")[0] for p in parts if "=" in p]

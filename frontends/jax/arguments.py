@@ -44,7 +44,7 @@ def mesh_of_arguments(leaves: Iterable[Any]) -> Mesh | None:
     other = next((m for m in (*ours, *theirs) if m.axes != ours[0].axes), None)
     other = other or next((m for m in ours if m != ours[0]), None)
     if other is not None:
-        what = f"the arguments are over several meshes: {ours[0]} and {other}"
+        what = f"the arguments are sharded over several meshes: {ours[0]} and {other}"
         raise AnnotationError(what, fix="give mesh=, or shardc.reshard one")
     return ours[0]
 

@@ -66,7 +66,7 @@ def _rule(name: str) -> Callable[..., Any]:
     def rule(context: Any, *operands: Any, sharding: Any, **parameters: Any) -> Any:
         if sharding is not None and getattr(context.module_context.axis_context, "num_devices", 1) > 1:
             raise UnsupportedError(
-                f"{name} with sharding= is not supported", fix="omit sharding=: the first device of the mesh calls"
+                f"{name} with sharding= is not supported", fix="omit it: the first device of the mesh makes the call"
             )
         return lower(context, *operands, sharding=None, **parameters)
 

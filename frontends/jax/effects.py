@@ -9,8 +9,8 @@ from shardc.hlo.errors import ShardcError, UnsupportedError
 
 __all__ = ["equations", "lowering_refused"]
 
-_SEVERAL = " in a program for several devices"
-_PARTLY = " in a shard_map over some of the mesh's axes"
+_SEVERAL = " is not supported in a program for several devices"
+_PARTLY = " is not supported in a shard_map over some of the mesh's axes"
 #: Part of JAX's message -> primitives to blame.
 _REASONS = {
     "require devices to be present": ("inspect_sharding", "custom_partitioning"),

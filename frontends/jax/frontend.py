@@ -137,7 +137,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
             raise
         raise _even_only(
             e,
-            "use shardc.jit(...).program(...), which takes uneven ones, or leave this one unspecified and give it with "
+            "use shardc.jit(...).program(...), which accepts unequal shards, or pass None here and annotate with "
             "program.annotate(...)",
         ) from None
 
@@ -337,7 +337,7 @@ def _lower_laid_out(jax: Any, jitted: Any, args: Sequence[Any], kwargs: Mapping[
 
 
 def _even_only(refused: ValueError, fix: str) -> AnnotationError:
-    return AnnotationError(f"JAX takes only even shardings of arguments and results: {refused}", fix=fix)
+    return AnnotationError(f"JAX needs equal shards of arguments and results: {refused}", fix=fix)
 
 
 def _static_positions(args: Sequence[Any], numbers: Sequence[int]) -> frozenset[int]:
@@ -483,7 +483,7 @@ def _jax_spec(jax: Any, spec: Any, what: str) -> Any:
         if repr(entry) == "UNCONSTRAINED":
             raise AnnotationError(
                 f"{spec} in {what}: UNCONSTRAINED is for constraints inside the function",
-                fix="use None for the whole value to leave it unspecified",
+                fix="give None instead of the spec to leave the whole value unspecified",
             )
         entries.append(tuple(str(e) for e in entry) if isinstance(entry, tuple) else entry)
     return jax.sharding.PartitionSpec(*entries)

@@ -60,7 +60,7 @@ class GivenLayout:
             )
         if getattr(spec, "memory_kind", None) == "pinned_host":
             raise UnsupportedError(
-                f"{spec} has parts of unequal sizes", where=where, fix="omit the kind of memory, or pad the array"
+                f"{spec}: host memory needs equal parts", where=where, fix="omit memory_kind=, or pad the array"
             )
         if not isinstance(spec, Sharding):
             # The data of random keys has dimensions behind those of the keys: these are whole.

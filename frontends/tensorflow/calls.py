@@ -36,7 +36,7 @@ class FunctionArguments:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as e:
             raise InputError(
-                f"the arguments do not fit to the function: {e}",
+                f"the arguments do not fit the function: {e}",
                 where="call of a TensorFlow program",
                 fix=f"its parameters are {self.parameters}",
             ) from None
@@ -67,7 +67,7 @@ class FunctionArguments:
                 found.setdefault((n,) if alias is None else (alias, id(value)), _like(spec, value))
             elif not (spec is value or spec == value or (spec != spec and value != value)):  # noqa: PLR0124  # NaN
                 raise InputError(
-                    f"the call gives {value!r} where the function was read with {spec!r}, which is part of the program",
+                    f"the program was made for {spec!r}, but the call passes {value!r}",
                     where="call of a TensorFlow program",
                     fix=f"{_AGAIN}, or pass a tensor there in both places",
                 )

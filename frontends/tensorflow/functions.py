@@ -127,7 +127,7 @@ def _compiled_in(
     if not sets:
         raise UnsupportedError(f"{what}, whose shapes differ", where=where, fix="pass and capture dense tensors only")
     raise UnsupportedError(
-        f"{what}: TensorFlow needs the values of the others in order to compile, and does not tell which these are",
+        f"{what}: TensorFlow compiled the other values into the HLO, and does not report which ones",
         where=where,
         fix="give sizes, shapes and numbers of iterations as Python numbers",
     )
@@ -162,7 +162,7 @@ def _check_results(tf: Any, module: Module, concrete: Any, updates: Mapping[int,
     own = sum(s is not None for s in tf.nest.flatten(concrete.structured_outputs))
     if set(range(own, len(module.results))) != set(updates):
         raise UnsupportedError(
-            f"the HLO has {len(module.results)} results for {own} of the function and {len(updates)} changed variables",
+            f"{len(module.results)} HLO results do not match {own} results and {len(updates)} changed variables",
             where=where,
             fix="return tensors, and change variables with assign",
         )

@@ -88,7 +88,7 @@ def as_custom_calls(given: object) -> dict[str, CustomCall]:
     """``given`` as a dict of its own; raises `InputError` unless it maps names of targets to `CustomCall`."""
     fix = 'write {"my_target": shardc.CustomCall(evaluate=function)}'
     if not isinstance(given, Mapping):
-        raise InputError(f"custom calls are a dict by target, not {kind_text(given)}", fix=fix)
+        raise InputError(f"custom calls must be a dict by target, not {kind_text(given)}", fix=fix)
     for target, call in given.items():
         if not isinstance(call, CustomCall) or not isinstance(target, str):
             what = f"the custom call {target!r} is {kind_text(call)}, not a shardc.CustomCall"

@@ -66,8 +66,8 @@ class Mesh:
     mesh without axes has one position; with one device id it is Shardy's *maximal* mesh, which puts whole tensors on
     that device. Meshes of JAX are accepted wherever a `Mesh` is.
 
-    Raises `AnnotationError` for axes of one name, sizes below 1, and device ids that are not a permutation. It refuses
-    names that the notations of meshes and shardings use up, too.
+    Raises `AnnotationError` for a repeated axis name, a name with characters of mesh notation, and a size below 1. It
+    also refuses device ids that are not a permutation.
 
     >>> Mesh({"data": 2, "model": 4}).size
     8

@@ -57,7 +57,7 @@ class RandomStream:
         return self._state + np.array([0, self.drawn], np.uint64)
 
     def skip(self, draws: int) -> None:
-        """Leave out so many draws.
+        """Skip this many draws.
 
         >>> rng, other = np.random.default_rng(0), np.random.default_rng(0)
         >>> _ = other.random((64,), mesh=mesh)
@@ -168,8 +168,8 @@ class RandomStream:
     ) -> Any:
         """Integers in [low, high), or [low, high] with ``endpoint``.
 
-        They are 64 random bits modulo their count, which is uneven by less than count / 2**64. Raises `ValueError` for
-        an empty interval.
+        Each is 64 random bits modulo the interval's size, with a bias below size / 2**64. Raises `ValueError` for an
+        empty interval.
 
         >>> 0 <= int(rng.integers(10, size=(64,), mesh=mesh).max()) < 10
         True
@@ -196,7 +196,7 @@ class RandomStream:
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None, **options: Any) -> Any:
         """Elements of ``a``, or integers below ``a``, with or without repetition, with probabilities ``p``.
 
-        Without repetition, the elements of the least exponential draws of rates ``p`` are chosen (Efraimidis and
+        Without repetition, the elements with the smallest exponential draws of rates ``p`` are chosen (Efraimidis and
         Spirakis, Weighted random sampling with a reservoir, 2006). Raises `ValueError` for more elements than there
         are, without repetition, and for numbers that are no probabilities.
 
@@ -234,7 +234,7 @@ class RandomStream:
         2
         """
         if isinstance(self._state, Tracer):
-            raise UnsupportedError("spawn of a random generator in a traced function", fix="spawn outside of it")
+            raise UnsupportedError("a traced function cannot spawn random generators", fix="spawn outside of it")
         key, draws = (int(v) for v in self.state)
         self.drawn += 1
         made = np.random.SeedSequence((key, draws)).spawn(n_children)

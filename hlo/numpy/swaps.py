@@ -27,7 +27,7 @@ class Moved:
         if version == self.version > read_at and (self.target, self.source) == (source, target):
             raise InputError(
                 "x[i], x[j] = x[j], x[i] makes both parts equal: x[i] is a view, which the first assignment changes "
-                "(in NumPy, too); np.random's shuffle swaps rows so",
+                "(in NumPy, too); np.random's shuffle swaps rows this way",
                 where=where,
                 fix="x[[i, j]] = x[[j, i]]; instead of shuffle, x = x[rng.permutation(len(x))]",
             )

@@ -104,8 +104,8 @@ class Tracer:
         view = self._view
         if self._scope is not self.recorder.scope:
             raise self.refusal(
-                f"the function of a loop or branch changes an array of {self.aval} in place that it did not get",
-                "carry it: pass it in as part of the state (of the operands), and return it",
+                f"the function of a loop or branch changes an array of {self.aval} in place that is not its argument",
+                "pass it in as part of the state (for cond: as an operand), and return it",
             )
         if view is None:
             self._instruction = new.instruction
@@ -259,10 +259,10 @@ class Tracer:
             return known if dtype is None else known.astype(dtype)
         raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
-            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, np.r_[a, b] "
-            "is np.concatenate([a, b]), np.c_[a, b] is np.column_stack([a, b]), table[i] and "
-            "np.take(table, i) with a traced i are np.asarray(table, like=i)[i], buffers are made with "
-            "np.zeros(shape, like=x); loops over elements belong outside",
+            "replace np.array([a, b]) by np.stack([a, b]), np.r_[a, b] by np.concatenate([a, b]), np.c_[a, b] "
+            "by np.column_stack([a, b]), table[i] and np.take(table, i) by np.asarray(table, like=i)[i]; "
+            "omit np.asarray(x); make buffers with np.zeros(shape, like=x); move loops over elements out of "
+            "the function",
         )
 
     # What would need values.
@@ -347,8 +347,8 @@ class Tracer:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise self.refusal(
             f"a traced value of {self.aval} cannot be pickled: it has no elements yet",
-            "send, save and cache results, outside of the function; processes exchange nothing inside of it "
-            "(comm.allreduce and such): sums over a sharded array are sums over all of it",
+            "send, save or cache results outside the function; inside, omit calls such as comm.allreduce: "
+            "a sum over a sharded array covers all of it",
         )
 
     def item(self, *args: Any) -> NoReturn:

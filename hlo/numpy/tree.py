@@ -39,7 +39,7 @@ class Tree:
         """Where ``given`` is the first to differ, in words; ``place`` is what this tree is called. Empty: nowhere.
 
         >>> flatten({"w": 1})[1].difference(flatten({"v": 1})[1], "state")
-        'state has no v, and w is missing'
+        'v is unexpected in state, and w is missing'
         """
         if self == given:
             return ""
@@ -48,7 +48,7 @@ class Tree:
         if self.kind is dict and set(self.keys) != set(given.keys):
             more = ", ".join(str(k) for k in given.keys if k not in self.keys)
             less = ", ".join(str(k) for k in self.keys if k not in given.keys)
-            parts = [f"{place} has no {more}"] * bool(more) + [f"{less} is missing"] * bool(less)
+            parts = [f"{more} is unexpected in {place}"] * bool(more) + [f"{less} is missing"] * bool(less)
             return ", and ".join(parts)
         if len(self.children) != len(given.children):
             return f"{place} has {count_text(len(given.children), 'entry', 'entries')}, and had {len(self.children)}"

@@ -76,7 +76,7 @@ class Converter:
             handler = handlers.get(name)
             op = MlirOp(scope, plain)
             if handler is None:
-                raise op.unsupported(fix="`shardc ops` lists what is")
+                raise op.unsupported(fix="`shardc ops` lists the supported operations")
             results = handler(op)
             for number, instruction in enumerate(results, op.first):
                 values[number] = instruction

@@ -85,7 +85,7 @@ def _custom_call(operands: Operands, attrs: Mapping[str, Any], shape: Shape | No
     if attrs.get("api_version") == "API_VERSION_UNSPECIFIED":
         return "its api_version is unspecified"
     if "to_apply" in attrs and "called_computations" in attrs:
-        return "it has either to_apply or called_computations"
+        return "it cannot have both to_apply and called_computations"
     constraints = attrs.get("operand_layout_constraints")
     if constraints is None:
         return None

@@ -36,7 +36,7 @@ def sends_slices(i: Instruction) -> bool:
 def need_equal_offsets(i: Instruction, equal: bool) -> None:
     """Refuse the permute ``i`` unless its offsets are known to be ``equal`` on all devices."""
     if not equal:
-        _refuse(i, "HLO does not say whose offsets count where those of devices differ, as they may here")
+        _refuse(i, "its offsets may differ between devices, and HLO does not say whose offsets apply")
 
 
 def _refuse(i: Instruction, why: str) -> NoReturn:
@@ -82,7 +82,7 @@ def _slice_sizes(i: Instruction) -> tuple[int, ...]:
     slices = re.findall(r"{([\d,\s]*)}", i.attrs["slice_sizes"][1:-1])
     source, output, *offsets = (o.shape for o in i.operands)
     if len(slices) != 1 or not source.is_array or any(s.is_tuple for o in offsets for s in o.elements):
-        _refuse(i, "HLO does not say which of its pairs moves which of several slices")
+        _refuse(i, "HLO does not say which source-target pair moves which slice")
     sizes = tuple(int(n) for n in slices[0].split(",")) if slices[0].strip() else ()
     ranks = {len(sizes), source.rank, output.rank, *(len(o.elements) for o in offsets)}
     fits = len(ranks) == 1 and all(n <= min(a, b) for n, a, b in zip(sizes, source.dims, output.dims, strict=True))

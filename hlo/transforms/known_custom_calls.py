@@ -173,7 +173,7 @@ _OTHER_PLATFORMS = re.compile(
     r"__(cu|cudnn|onednn|gpu|triton|mosaic|custom)\w*\$?|cu[a-z]*_|cu(blas|dnn|solver|sparse|fft)|hip|roc|miopen|"
     r"tpu_custom_call|Mosaic|mosaic|triton|xla\.gpu|gpu_|magma|LuDecomposition|Eigh|Svd|Schur",
 )
-_OUTSIDE = "pass the jitted function itself, compute it outside the function"
+_OUTSIDE = "pass the jitted function itself, make the call outside the function"
 _EVALUATED = "shardc.CustomCall(evaluate=...)"
 _CALLBACK = re.compile(r"xla_(ffi_)?(python|partitioned_python)\w*callback")
 
@@ -187,7 +187,7 @@ def unknown_call(
         fix = (
             f"give its shardc.CustomCall {'evaluate (NumPy)' if needs == 'evaluated' else 'an address (a C function)'}"
         )
-        fix += ", or an expand (HLO instructions), which serves everything"
+        fix += ", or an expand (HLO instructions), which serves the evaluator and compiled code"
         return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=fix)
     if target == INSPECTION:
         fix = "remove it: `shardc explain` shows shardings; with JAX_PLATFORMS=shardc the call works"
@@ -195,7 +195,7 @@ def unknown_call(
     if _CALLBACK.match(target):
         title = dict(call.attrs.get("frontend_attributes", ())).get("callback")
         called = f" ({title})" if title else ""
-        fix = f"no file holds its function: {_OUTSIDE}, or program.with_custom_calls({{{target!r}: {_EVALUATED}}})"
+        fix = f"a file holds no functions: {_OUTSIDE}, or program.with_custom_calls({{{target!r}: {_EVALUATED}}})"
         return UnsupportedError(f"custom call {target!r} calls back into Python{called}", where=call.place, fix=fix)
     if _OTHER_PLATFORMS.match(target):
         fix = "pass the jitted function (or its jax.export for CPU) instead of a program lowered for that platform"

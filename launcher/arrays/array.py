@@ -23,8 +23,8 @@ class Array(OperationsArray):
     functions (``np.sum(x)``) and methods work on it. Each is a program over the array's mesh, compiled once for
     arguments of the same shapes, types and layouts, and returns another `Array`. In a job all processes make the same
     calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. Operations whose result shape
-    depends on values (``np.unique``) need the whole value on this process. Without it, ``x[mask]`` has arithmetic,
-    reductions and assignments under the same mask: ``x[x > 5] -= 7``.
+    depends on values (``np.unique``) need the whole value on this process. Where a process lacks it, ``x[mask]``
+    supports only arithmetic, reductions and assignments under the same mask: ``x[x > 5] -= 7``.
 
     ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never send anything. They work where this process holds the whole
     value: always with virtual devices, and for replicated values. Otherwise they raise `InputError`; `gather` sends the
@@ -61,7 +61,7 @@ class Array(OperationsArray):
             raise InputError(
                 "a shardc.Array of several processes cannot be pickled",
                 where=self._title(),
-                fix="pickle shardc.gather(x), which is NumPy's, or use shardc.save_checkpoint",
+                fix="pickle shardc.gather(x), a NumPy array, or use shardc.save_checkpoint",
             )
         return super().__reduce_ex__(protocol)
 

@@ -111,9 +111,9 @@ def array_from_shards(
 ) -> Array:
     """Make an `Array` from ``{device: data}``, the shards of this process's devices.
 
-    Parts have no padding: the last shard of an uneven dimension is shorter. One of several devices with equal shards is
-    enough. Nothing is sent. Raises `InputError` for a missing shard, for one that does not fit, and for copies that
-    differ.
+    Parts have no padding: the last shard of an uneven dimension is shorter. Where devices hold the same shard, one of
+    them is enough. Nothing is sent. Raises `InputError` for a missing shard, for one that does not fit, and for copies
+    that differ.
 
     >>> parts = {0: np.zeros(4), 2: np.ones(4)}
     >>> np.asarray(shardc.array_from_shards((8,), (mesh, P("data")), parts))
@@ -178,8 +178,8 @@ def array_from_process_local_data(
     Dimensions that are not split among processes are complete in ``local_data``; with one process it is the global
     value. Without ``global_shape`` all processes must have parts of equal size. Otherwise their arrays have different
     shapes, and the first program or `gather` that takes these raises an error on all of them. As in
-    ``jax.make_array_from_process_local_data``, dimensions as long as the global ones are not parts. Nothing is sent.
-    Raises `InputError` for data of another shape.
+    ``jax.make_array_from_process_local_data``, a dimension with the global length is complete, not a part. Nothing is
+    sent. Raises `InputError` for data of another shape.
 
     >>> rows = np.ones((8, 4), np.float32)  # the rows that this process loaded
     >>> shardc.array_from_process_local_data((mesh, P("data")), rows).shape

@@ -139,7 +139,7 @@ class ShardedArray(ABC):
         if missing:
             from shardc.hlo.numpy.recorder import current_trace
 
-            traced = "pass the array to the traced function as an argument: it is no constant of it; or "
+            traced = "pass the array to the traced function as an argument, not as a captured constant; or "
             raise InputError(
                 f"this process holds only a part of {self._title()}",
                 where=f"rank {self._transport.process_index} of {self._transport.process_count}, "

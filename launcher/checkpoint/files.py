@@ -107,7 +107,7 @@ class TensorFile:
             raise InputError("the file is missing", where=str(self.path), fix=self.fix) from None
         except (OSError, ValueError, package.SafetensorError) as e:
             raise InputError(
-                f"the file is no safetensors file, damaged, or cut short: {e}", where=str(self.path), fix=self.fix
+                f"the file is damaged, truncated, or not a safetensors file: {e}", where=str(self.path), fix=self.fix
             ) from None
         header.pop("__metadata__", None)
         return header

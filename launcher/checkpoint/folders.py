@@ -122,7 +122,7 @@ def alone(folder: Path) -> Iterator[None]:
         lock = Lock(path, _WAIT)
     except BlockingIOError:
         raise InputError(
-            f"another save in {folder} does not end",
+            f"another save has kept {folder} locked for {_WAIT:g} s",
             where=str(path),
             fix="end the job that saves there, or save into another folder",
         ) from None

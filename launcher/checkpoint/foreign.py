@@ -34,11 +34,11 @@ def load_safetensors(
     """Load the tensors of a safetensors file, or of all files of a model in a folder, by name.
 
     ``shardings`` maps names and globs to shardings in the forms of `array`; names come before globs, globs in their
-    order. A tensor that nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of the
-    tensors to load. In a job every rank must call it, and reads only its own parts.
+    order. A tensor that no pattern matches is replicated over ``mesh``; without a mesh, it is a NumPy array. ``names``
+    is a glob of the tensors to load. In a job every rank must call it, and reads only its own parts.
 
-    Raises `InputError` for files that are damaged or no safetensors, for names that occur twice, and for ``names`` that
-    match nothing. Raises `AnnotationError` for a sharding's pattern without a tensor.
+    Raises `InputError` for files that are damaged or not safetensors, for names that occur twice, and for ``names``
+    that match nothing. Raises `AnnotationError` for a pattern that matches no tensor.
 
     >>> from safetensors.numpy import save_file
     >>> save_file({"0.q_proj.weight": np.ones((4, 4), np.float32)}, "model.safetensors")

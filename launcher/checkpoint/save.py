@@ -79,7 +79,7 @@ def begin_saving(
     _need_equal(target, plan, transport)
     everybody = Together(transport, plan.most_bytes)
     locks: list[Lock | None] = []
-    name = everybody.on_first("the creation of a folder", lambda: _begin(target, overwrite, locks))
+    name = everybody.on_first("creating a folder", lambda: _begin(target, overwrite, locks))
     place = target.with_name(str(name))
     return CheckpointSaving(
         transport, target, place, locks[0] if locks else None, plan, int(step), keep, overwrite, metadata
@@ -305,8 +305,8 @@ def _need_equal(target: Path, plan: _SavePlan, transport: Transport) -> None:
     raise InputError(
         f"rank 0 and rank {different} save different trees",
         where=f"leaf {name}" if name else None,
-        fix="give all ranks the same structure, numbers, NumPy arrays, shapes, types and shardings; make values of one "
-        "rank alone parts of an array with shardc.array_from_process_local_data",
+        fix="give all ranks the same structure, numbers, NumPy arrays, shapes, types and shardings; to save values of "
+        "one rank, put them into an array with shardc.array_from_process_local_data",
     )
 
 

@@ -278,7 +278,7 @@ def _facts(sharding: Sharding) -> list[str]:
         out.append(f"every part is on {copies} devices" + (" (replicated)" if used == 1 else ""))
     if sharding.unreduced:
         axes = ", ".join(map(str, sharding.unreduced))
-        out.append(f"every device holds a partial value: the {sharding.reduction} over {axes} is the value")
+        out.append(f"every device holds a partial value; their {sharding.reduction} over {axes} is the value")
     if sharding.manual:
-        out.append(f"the program itself handles {', '.join(sharding.manual)}")
+        out.append(f"manual axes: {', '.join(sharding.manual)}")
     return out

@@ -195,7 +195,8 @@ class Compiled:
 
         This compiles the program again, with a clock around every kernel; the object itself keeps its speed. Donated
         arguments are copied and stay usable. ``print`` shows a table, ``trace("step.json")`` writes a timeline for
-        https://ui.perfetto.dev. Times are seconds. Raises `InputError` for a program that was loaded without clocks.
+        https://ui.perfetto.dev. Times are seconds. Raises `InputError` for a loaded program that was compiled
+        without profiling.
 
         >>> profile = compiled.profile(*arguments, steps=1)
         >>> profile.step_seconds > 0

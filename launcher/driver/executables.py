@@ -170,8 +170,8 @@ def _warn_of_whole_results(partitioned: PartitionedProgram) -> None:
     for result in whole_results(outcome, partitioned.module) if outcome is not None else ():
         if result.bytes_held - result.bytes_of_part >= _TOLD:
             log.warning(
-                "of %s %s of %s, %s; out_shardings=%s of shardc.jit keeps it split, as a shardc.Array, "
-                "and a size of %d divides",
+                "%s %s of %s: %s; to keep it split as a shardc.Array, pass out_shardings=%s to shardc.jit; "
+                "a size of %d divides evenly",
                 result.name, result.shape, partitioned.module.name, result.reason, result.spec, result.padded,
             )  # fmt: skip
 

@@ -317,7 +317,7 @@ def program_parts(executable: Executable) -> dict[str, str]:
         "collectives": executable.collectives,
         "memory": executable.arena_bytes,
         "calls of Python": executable.hosts,
-        "constants and operations, which also mean values that the function takes from outside": executable.meaning,
+        "constants and operations, including values captured from outside the function": executable.meaning,
     }
     digests = {name: hashlib.sha256(repr(part).encode()).hexdigest()[:12] for name, part in told.items()}
     return {**said, **digests, "folded constants": hashlib.sha256(executable.constants).hexdigest()[:12]}

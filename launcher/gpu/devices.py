@@ -95,12 +95,12 @@ def gpu_facts() -> dict[str, Any]:
     else:
         facts["GPU driver"] = f"CUDA {found.version // 1000}.{found.version % 1000 // 10}"
     facts["GPU emulation"] = "cuda-emulated, on this processor"
-    facts["PTX assembler"] = "installed" if can_assemble() else "none: the driver does it (pip install 'shardc[cuda]')"
+    facts["PTX assembler"] = "installed" if can_assemble() else "none: the driver is used (pip install 'shardc[cuda]')"
     for library, problem, without in (
-        ("cuBLASLt", library_problem("cuBLASLt"), "own kernels"),
+        ("cuBLASLt", library_problem("cuBLASLt"), "kernels of shardc"),
         ("NCCL", library_problem("NCCL"), "staging through the host"),
     ):
-        facts[library] = f"none, {without} instead: {problem}" if problem else "installed"
+        facts[library] = f"none ({problem}); used instead: {without}" if problem else "installed"
     return facts
 
 

@@ -40,7 +40,7 @@ def keep_jax_on_cpu() -> None:
     else:
         jax.config.update("jax_platforms", "cpu")
     if speaks:
-        log.warning("JAX stays on the CPU in this process; set JAX_PLATFORMS to use an accelerator beside shardc")
+        log.warning("JAX stays on the CPU in this process; set JAX_PLATFORMS to let JAX use an accelerator")
 
 
 def _opened() -> bool:

@@ -75,7 +75,7 @@ def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]
     if not words:
         return
     given = " ".join(f"--option {w}" for w in words)
-    fix = f"see {launcher.name} --help; an option and its value are two: --option=-env --option=NAME"
+    fix = f"see {launcher.name} --help; pass an option and its value separately: --option=-env --option=NAME"
     if not words[0].startswith("-"):
         raise InputError(f"{given}: {words[0]!r} is not an option of the launcher", fix=fix)
     line = [str(launcher), "-n", "1", *words, sys.executable, "-IS", "-c", f"print({_SIGN!r})"]

@@ -244,7 +244,7 @@ def _doing(s: RankStatus, plans: Plans) -> str:
         at = f"{s.note} at {s.place}" if s.place else s.note
         doing = f"it waits for the other ranks in {at}, for {s.waited / 1e9:.1f} s"
     elif s.state in (ARRIVING, FINISHING, EXPECTING):
-        doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
+        doing = "it waits for messages from other nodes in " if s.state == EXPECTING else "it waits in "
         doing += f"{at}, {collective.devices[s.rank]}, " if collective is not None else f"{at} "
         doing += f"for {s.waited / 1e9:.1f} s"
     else:
@@ -270,7 +270,7 @@ def _history(s: RankStatus, plans: Plans) -> str:
         collective = plan.collectives.get(index)
         name = f"%{collective.name}" if collective is not None else str(index)
         mark = {START: " start", DONE_PHASE: " done"}.get(phase, "")
-        words.append(f"{name}{mark} " + ("not over" if took is None else f"{took:.3g} ms"))
+        words.append(f"{name}{mark} " + ("unfinished" if took is None else f"{took:.3g} ms"))
     return "; its last: " + ", ".join(words)
 
 

@@ -47,8 +47,8 @@ def claim_rank(environ: MutableMapping[str, str] = os.environ) -> None:
         raise EnvironmentProblem(
             f"this process has no connection to the launcher (PMI_FD={environ['PMI_FD']} is closed), so it cannot be "
             "the rank",
-            fix="if the rank started it, call shardc.process_index() in the rank before: then it computes on virtual "
-            "devices of its own; if it is to be the rank, start it by os.execv or with close_fds=False",
+            fix="to start it from the rank, first call shardc.process_index() there: the child computes on virtual "
+            "devices of its own; to make it the rank, start it by os.execv or with close_fds=False",
         )
     if number is not None:
         _lock(number)
@@ -71,8 +71,8 @@ def _lock(connection: int) -> None:
         except (BlockingIOError, PermissionError):
             raise EnvironmentProblem(
                 "another process of this rank has joined the job already",
-                fix="call shardc.process_index() in the rank before it starts processes that use shardc; wrappers "
-                "start one program in each rank",
+                fix="call shardc.process_index() in the rank before it starts processes that use shardc; a wrapper "
+                "must start only one program per rank",
             ) from None
 
 

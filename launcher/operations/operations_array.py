@@ -163,7 +163,7 @@ def _method(name: str) -> Any:
         return self._call(function, *args, **kwargs)
 
     method.__name__ = name
-    method.__doc__ = f"``numpy.ndarray.{name}``, where the shards lie."
+    method.__doc__ = f"``numpy.ndarray.{name}``, computed on the shards."
     return method
 
 

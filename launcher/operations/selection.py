@@ -194,7 +194,7 @@ def _identity(function: Any, dtype: np.dtype[Any]) -> Any:
 
 def _refuse(what: str, cause: UnsupportedError | None = None) -> NoReturn:
     raise UnsupportedError(
-        f"{what}: the selected elements are split over processes, and none has them in order",
+        f"{what} is not supported: the selected elements are split over processes",
         where=str(Location(*user_line())),
         fix="let NumPy compute it from shardc.gather(x[mask]), called on every rank; arithmetic on x[mask], its "
         "reductions (sum, mean, max), and assignments under the same mask need no gather",

@@ -75,7 +75,7 @@ def _check_place(path: Path, suffix: str = "") -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix="name a file to write")
     if suffix and path.suffix and path.suffix.lower() != suffix:
-        raise InputError(f"{path} would hold a picture as {suffix[1:].upper()}", fix=f"name {path.with_suffix(suffix)}")
+        raise InputError(f"{path} needs the ending {suffix}", fix=f"name {path.with_suffix(suffix)}")
     target, is_regular = target_of(path)
     if not is_regular:
         if not os.access(target, os.W_OK):

@@ -76,7 +76,7 @@ def choose_auto_plan(
     if fewest is not None and judge is not None:
         first, before = _faster(first, fewest(module, None), judge, context.resharder.price.memory())
     if machine is None and _sent(first) <= _sent(module):
-        found: _Promise | str = "with propagated layouts, nothing but manual computations sends anything"
+        found: _Promise | str = "with propagated layouts, only manual computations send data"
     else:
         found = _find_promise(module, machine, first, interface, budget, known)
     made = found if isinstance(found, str) else _carry_out(found, finish, budget, judge or found.models, tell, before)
@@ -232,7 +232,7 @@ def _gain_text(planned: float, present: float, gain: float) -> str:
     if planned > present or not present:
         return "by the cost model, the best plan costs no less than the propagated layouts"
     share = 1 - planned / present
-    least = f"less than {gain:.0%}, which a plan must promise"
+    least = f"a plan must save {gain:.0%}"
     return f"by the cost model, the best plan costs {share:.1%} less than the propagated layouts: {least}"
 
 

@@ -35,7 +35,7 @@ def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: flo
     clusters = enumerate(question.problem.clusters)
     reading = next((names[k] for k, c in clusters if any(n.index == place for n in c.members)), "")
     parts = [
-        f"{name}{' in another layout' * (name in kept)}{' and what it reads' * (name == reading)} {bytes_text(nbytes)}"
+        f"{name}{' in another layout' * (name in kept)}{' with its operands' * (name == reading)} {bytes_text(nbytes)}"
         for name, nbytes in heaviest
     ]
     if given:
@@ -45,7 +45,7 @@ def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: flo
     rest = float(usage[place]) - given - sum(nbytes for _, nbytes in heaviest)
     parts += [f"others {bytes_text(rest)}"] if rest >= 1 else []
     counted = bytes_text(float(usage[place]))
-    what += f"; before kernels are fused, the model counts {counted} for this plan here: {', '.join(parts)}"
+    what += f"; the model counts {counted} at this operation, before fusion: {', '.join(parts)}"
     if given > memory:
         fix = "split the arguments over more axes, leave their layouts to the plan, or use more devices"
     else:

@@ -144,13 +144,13 @@ class PlanReasons:
         """The proven bound on other plans, in words."""
         if self.gap is None:
             if self.bound < 0:
-                return f"nothing is proven ({self.method})"
+                return f"no bound is proven ({self.method})"
             memory = "that of the program without a plan" if self.limit is None else bytes_text(self.limit)
             return f"by the model's estimate of memory, no plan is within {memory} ({self.method})"
         least = min((j.cost[0] for j in (self.judged, self.judged_wanted) if j.cost), default=math.inf)
         if self.unit == "B" and least < self.bound * _BELOW:  # of seconds, transfers beside computation hide some
             bound = self.cost_text(self.bound)
-            return f"the cost model counts more than is sent: by it, no plan is below {bound} ({self.method})"
+            return f"the cost model overestimates the bytes: by it, no plan is below {bound} ({self.method})"
         return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
 
     @cached_property

@@ -26,7 +26,7 @@ class InlineShardedCalls:
 
     most: int = 2000
     name: str = "inline-sharded-calls"
-    why: str = "a call's border would reduce and reshard what only passes through"
+    why: str = "the boundary of a call would reduce and reshard values that only pass through"
 
     def run(self, module: Module) -> Module:
         called = Rebuilt()

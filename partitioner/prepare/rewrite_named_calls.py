@@ -23,7 +23,7 @@ class RewriteNamedCalls:
     """
 
     name: str = "rewrite-named-calls"
-    why: str = "an operation by another name splits as well"
+    why: str = "a custom call that equals an operation is split like that operation"
 
     def run(self, module: Module) -> Module:
         inside = {i for c in _apply(module) for i in c}

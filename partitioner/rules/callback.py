@@ -44,7 +44,7 @@ def _everywhere(body: Body, op: Instruction, word: Instruction) -> Instruction:
     """What the first device has, where the others have zero."""
     em, atoms = body.em, tuple(range(body.context.table.count))
     before = em.origin
-    reason = f"{title_of(op)} %{op.name} is called by the first device, and the others have its results from there"
+    reason = f"the first device calls {title_of(op)} %{op.name} and sends its results to the others"
     em.origin = Origin(reason, "callback", op.name, em.table.axis_names(atoms))
     whole = em.all_reduce(word, atoms, "max" if word.shape.dtype.kind == "pred" else "sum")
     em.origin = before

@@ -21,6 +21,6 @@ def _dot(site: LocalSite) -> list[Instruction]:
 
 RULES: Mapping[str, PartitionRow] = {
     "dot": Local("on shards, partial sums over contracted axes", _dot, pass_or_reduce, linear_in_each),
-    "ragged-dot": Local("on shards of what groups do not cut, contracted dimensions whole"),
+    "ragged-dot": Local("on shards of dimensions without groups, contracted dimensions whole"),
     "scaled-dot": Local("on shards of blocks, contracted dimensions whole"),
 }

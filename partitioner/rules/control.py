@@ -149,7 +149,7 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Axis
     for k, (value, wanted) in enumerate(zip(leaves(tree), body.wanted(op), strict=True)):
         if value.layout.unreduced:
             value.wanted = wanted
-            value.why = dict.fromkeys(value.layout.unreduced, f"{what} partial values, reduced once behind it")
+            value.why = dict.fromkeys(value.layout.unreduced, f"{what} partial values, reduced once afterwards")
             value.uses = uses.get(k, value.uses)
             value.moved = is_result_moved(body.rules, body.values, op, k if op.shape.is_tuple else None)
 

@@ -149,6 +149,11 @@ def _on_arrays(em: Emitter, body: Computation, operands: Sequence[Instruction]) 
 
 
 CUMULATIVE = Local(
-    "cumulative ones by totals of the shards", _emit, all_factors, same_reduction, rule=_rule, sends=always(_sends)
+    "cumulative windows by the totals of the shards",
+    _emit,
+    all_factors,
+    same_reduction,
+    rule=_rule,
+    sends=always(_sends),
 )
 """A way for reduce-window: sums (or another known operation) of everything up to or from each element."""

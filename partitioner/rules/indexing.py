@@ -264,7 +264,7 @@ def _update(body: Body, op: Instruction) -> Tree:
 
 
 _UPDATE = Local(
-    "on shards; each merges what the update covers of it",
+    "on shards; each merges its part of the update",
     dynamic_update_slice,
     updates_usable,
     _moved_both,

@@ -28,7 +28,7 @@ def enter(body: Body, op: Instruction) -> Tree:
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
         whole, free = _sides(body, op, operand.leaf_shardings()[0], axes, value.shape, inner)
-        local = body.get(value, whole, f"the manual computation takes {operand.name} with")
+        local = body.get(value, whole, "the manual computation needs")
         values.append(GlobalValue(op.name, inner, free, local, wanted=wanted, metadata=op.metadata))
     return list(values) if op.shape.is_tuple else values[0]
 
@@ -41,7 +41,7 @@ def leave(body: Body, op: Instruction) -> Tree:
         value = body.value(operand)
         axes = left_axes(op, operand, sharding, body.context.table.mesh)
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
-        local = body.get(value, free, f"the manual computation gives {operand.name} with")
+        local = body.get(value, free, "the manual computation returns")
         values.append(GlobalValue(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))
     return list(values) if op.shape.is_tuple else values[0]
 

@@ -337,7 +337,10 @@ RULES: Mapping[str, PartitionRow] = {
     "transpose": Local("on shards", linear=_movement),
     "concatenate": Handled(_MOVED, _concatenate),
     "slice": _moving(
-        _slice, _movement, _sliced, Local("own part, summed", _pick, non_empty, linear_in_first, _pick_rule)
+        _slice,
+        _movement,
+        _sliced,
+        Local("each device takes its part, and the parts are summed", _pick, non_empty, linear_in_first, _pick_rule),
     ),
     "pad": _moving(_pad, _zero_padding, _spread),
     "reverse": _moving(_reverse, _movement, _mirror),

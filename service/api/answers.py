@@ -40,8 +40,9 @@ _WHOLE = ConfigDict(json_schema_serialization_defaults_required=True)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error (RFC 9457). ``error`` is its class in `shardc`, ``exit_code`` what the command line ends with;
-    ``missing`` are the SHA-256 of programs that have to be uploaded first, ``limit`` the bytes that are taken."""
+    """An error (RFC 9457). ``error`` is its class in `shardc`, ``exit_code`` the exit code of the command line;
+    ``missing`` are the SHA-256 of programs that have to be uploaded first, ``limit`` the largest accepted size in
+    bytes."""
 
     type: str
     title: str
@@ -159,7 +160,7 @@ class KeyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LimitsAnswer:
-    """Bytes of a program and of an order, seconds and bytes of memory of a job (0: no bound), jobs that may wait."""
+    """Limits: bytes of a program and of an order, seconds and memory of a job (0: no limit), jobs in the queue."""
 
     upload_bytes: int
     order_bytes: int
@@ -170,9 +171,8 @@ class LimitsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InfoAnswer:
-    """What serves: version and build (a digest of the sources and of LLVM's binding), who does the work
-    (``processes``, ``mpi``, ``dask``) and how many at a time, limits, and the processor that is compiled for where an
-    order names none."""
+    """The server: version and build (a digest of the sources and of LLVM's binding), kind of workers (``processes``,
+    ``mpi``, ``dask``) and their number, limits, and the default target processor."""
 
     version: str
     build: str

@@ -22,7 +22,7 @@ from shardc.service.store.store import NotStored
 
 __all__ = ["add_artifact_routes"]
 
-_Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", description="As the manifest has it.")]
+_Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_.-]{0,63}$", description="The file's name in the manifest.")]
 
 #: A page with scripts of its own, which may run, but neither ask this service nor anybody else.
 _PAGE = (
@@ -47,11 +47,11 @@ def add_artifact_routes(app: FastAPI) -> None:
     types = ("application/octet-stream", "application/json", "text/plain", "text/html")
     files: Answers = {
         200: {
-            "description": "Its bytes.",
+            "description": "The file's bytes.",
             "content": dict.fromkeys(types, schema),
             "headers": {MANIFEST: {"description": "The manifest, JSON in base64.", "schema": {"type": "string"}}},
         },
-        304: {"description": "As it was."},
+        304: {"description": "The file has not changed."},
     }
     app.add_api_route(
         "/v1/artifacts/{key}/{name}",
@@ -69,7 +69,7 @@ async def manifest(key: Digest, context: InjectedContext) -> Response:
 
 
 async def file(key: Digest, name: _Name, request: Request, context: InjectedContext) -> Response:
-    """A file. What has a key never changes, so it may be kept forever."""
+    """A file of a result. It never changes under its key, so clients may cache it forever."""
     found = context.store.find_cached(key, name)
     if found is None:
         found = await run_in_threadpool(_read, context, key, name, request)

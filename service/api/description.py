@@ -17,9 +17,9 @@ __all__ = ["describe"]
 
 _REFS = "#/components/schemas/{model}"
 _GROUPS = ("programs", "jobs", "artifacts")
-_ABOUT = """Programs are uploaded once and named by their SHA-256. An order names a program and says what is wanted of
-it; the job that it becomes can be waited for, followed and cancelled. What an order made is kept by key, with checksums
-and a signature. Every error is a problem document with the fields of the library's own errors."""
+_ABOUT = """Programs are uploaded once and named by their SHA-256. An order names a program and the result to
+make from it. Submitting an order creates a job, which clients can wait for, follow and cancel. Results are stored by
+key, with checksums and a signature. Every error is a problem document with the fields of shardc's errors."""
 
 
 def describe(app: FastAPI, *, tokens: bool) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _Id = Annotated[
     str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The id that the job got when it was submitted.")
 ]
 _Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end before the answer.")]
-_Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
+_Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of jobs to return.")]
 
 #: What the body of an order is; `shardc.service.api.description` has the schema.
 _EXAMPLE = {"kind": "simulate", "program": "0" * 64, "mesh": {"data": 8}, "machine": "h100-dgx:8"}
@@ -39,7 +39,7 @@ _BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 def add_job_routes(app: FastAPI) -> None:
     """``/v1/jobs``."""
     path = "/v1/jobs/{job_id}"
-    there: Answers = {200: {"model": JobAnswer, "description": "It existed already."}}
+    there: Answers = {200: {"model": JobAnswer, "description": "The result existed already."}}
     app.add_api_route(
         "/v1/jobs",
         submit,
@@ -62,7 +62,7 @@ def add_job_routes(app: FastAPI) -> None:
 
 
 async def submit(request: Request, context: InjectedContext) -> Response:
-    """Hand in an order. The same order again is the same work: it is done once, however many ask for it."""
+    """Submit an order. Equal orders are carried out once, for any number of clients."""
     settings = context.settings
     content_type(request, "application/json")
     async with body_of(request, settings.max_order, settings.stall_seconds, context.body_budget) as body:
@@ -104,7 +104,7 @@ _FoundJob = Annotated[Job, Depends(_find_job)]
 
 
 async def job(found: _FoundJob, context: InjectedContext, wait: _Wait = 0.0) -> Response:
-    """A job as it is; with ``wait`` as soon as it is over, or when the time is."""
+    """Return a job. With ``wait`` the answer comes when the job has ended, or after that many seconds."""
     if wait and not found.over:
         end = time.monotonic() + wait
         async with follow(context, found.id) as updates:
@@ -114,7 +114,7 @@ async def job(found: _FoundJob, context: InjectedContext, wait: _Wait = 0.0) -> 
 
 
 async def events(found: _FoundJob, context: InjectedContext) -> AsyncIterator[ServerSentEvent]:
-    """An event ``job`` with the job at each change, until it is over."""
+    """Send an event ``job`` with the job at each change, until the job has ended."""
     with context.metrics.streams.track_inprogress():
         async with follow(context, found.id) as updates:
             while (changed := await updates.next_change()) is not None:
@@ -124,6 +124,6 @@ async def events(found: _FoundJob, context: InjectedContext) -> AsyncIterator[Se
 
 
 async def cancel(found: _FoundJob, context: InjectedContext) -> Response:
-    """Give a job up; its work is stopped unless somebody else waits for it. A job that is over stays as it is."""
+    """Cancel a job. Its work stops unless other jobs wait for it. A job that has ended does not change."""
     ended = await run_in_threadpool(context.scheduler.cancel, found.id)
     return JSONResponse(job_answer(ended or found))

@@ -41,13 +41,16 @@ def add_list_routes(app: FastAPI) -> None:
         app.add_api_route(path, route, methods=["GET"], response_model=model, responses=responses())
     app.add_api_route("/healthz", health, methods=["HEAD"], include_in_schema=False)  # as balancers ask
     text: Answers = {
-        200: {"description": "Prometheus' form.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        200: {
+            "description": "Metrics in the text format of Prometheus.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
     }
     app.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response, responses=text | responses())
 
 
 async def machines() -> Response:
-    """Machines that steps can be predicted for by name."""
+    """Machines that simulations know by name."""
     return JSONResponse(asdict(await run_in_threadpool(_machines)))
 
 
@@ -57,7 +60,7 @@ async def targets() -> Response:
 
 
 async def key(context: InjectedContext) -> Response:
-    """What the signatures of entries are checked with. Over a network that is not trusted, hand it over otherwise."""
+    """The key that verifies the signatures of entries. On an untrusted network, give it to clients in another way."""
     return JSONResponse({"key": context.settings.key.hex()})
 
 
@@ -76,12 +79,12 @@ async def info(context: InjectedContext) -> Response:
 
 
 async def health(context: InjectedContext) -> Response:
-    """A sign of life, for whoever watches the service."""
+    """Health check: whether the service runs."""
     return JSONResponse({"status": "draining" if context.ending.draining else "ok"})
 
 
 async def metrics(context: InjectedContext) -> Response:
-    """Figures for monitors."""
+    """Metrics for Prometheus."""
     return Response(await run_in_threadpool(context.metrics.text), headers={"Content-Type": METRICS_TYPE})
 
 

@@ -19,6 +19,12 @@ __all__ = ["METRICS_TYPE", "Metrics"]
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 
+#: Help texts of the gauges of jobs, by state.
+_STATES = {
+    "queued": "Jobs in the queue.",
+    "running": "Jobs that workers carry out.",
+    "elsewhere": "Jobs whose work another server does.",
+}
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -35,7 +41,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "shardc_http_seconds",
-            "Seconds until the answer began.",
+            "Seconds until the response started.",
             ("route",),
             buckets=_BUCKETS,
             registry=self._registry,
@@ -66,11 +72,13 @@ class _Figures(Collector):
         counted = self._scheduler.statistics()
         now = {"queued": counted.queued, "running": counted.running, "elsewhere": counted.elsewhere}
         for state, number in now.items():
-            yield GaugeMetricFamily(f"shardc_jobs_{state}", f"Jobs that are {state}.", number)
-        yield GaugeMetricFamily("shardc_queue_oldest_seconds", "How long the first of the queue waits.", counted.oldest)
+            yield GaugeMetricFamily(f"shardc_jobs_{state}", _STATES[state], number)
+        yield GaugeMetricFamily(
+            "shardc_queue_oldest_seconds", "Seconds that the first order in the queue has waited.", counted.oldest
+        )
         tables = (
             ("makings", "Orders handed to a worker.", counted.tasks),
-            ("making_seconds", "Seconds that workers took.", counted.seconds),
+            ("making_seconds", "Seconds that workers spent on orders.", counted.seconds),
             ("jobs_cached", "Jobs whose result existed already.", counted.cached),
         )
         for name, text, table in tables:
@@ -78,7 +86,7 @@ class _Figures(Collector):
             for kind, value in sorted(table.items()):
                 family.add_metric((kind,), value)
             yield family
-        jobs = CounterMetricFamily("shardc_jobs", "Jobs that are over.", labels=("kind", "state"))
+        jobs = CounterMetricFamily("shardc_jobs", "Jobs that have ended.", labels=("kind", "state"))
         for (kind, ended), number in sorted(counted.ended.items()):
             jobs.add_metric((kind, ended), number)
         yield jobs
@@ -88,4 +96,4 @@ class _Figures(Collector):
         yield CounterMetricFamily("shardc_jobs_requeued", "Jobs that went back into the queue.", counted.requeued)
         for name, number in asdict(self._store.statistics()).items():
             if isinstance(number, int | float):  # there is a text besides, which says what is wrong with it
-                yield GaugeMetricFamily(f"shardc_store_{name}", f"Of the store: {name}.", number)
+                yield GaugeMetricFamily(f"shardc_store_{name}", f"The store's {name.replace('_', ' ')}.", number)

@@ -29,18 +29,18 @@ PROBLEM_JSON = "application/problem+json"
 #: What the statuses that this interface answers with mean, for its description.
 _MEANINGS: Mapping[int, str] = MappingProxyType(
     {
-        400: "The request is not what HTTP or JSON allow.",
-        401: "No token, or one that this server does not know.",
+        400: "The request is not valid HTTP or JSON.",
+        401: "The request has no token, or an unknown one.",
         403: "The request comes from a page of another origin, or names another host.",
-        404: "It does not exist here.",
-        405: "The path does not have this method.",
+        404: "This server does not have it.",
+        405: "The path does not accept this method.",
         408: "The rest of the request did not arrive in time.",
         409: "The job has ended already.",
-        413: "The request is larger than this server takes.",
-        415: "The body is of another type.",
-        422: "The request is well-formed and says something that does not hold.",
+        413: "The request exceeds this server's size limit.",
+        415: "The server does not accept this type of body.",
+        422: "The request is well-formed, but a value in it is invalid.",
         429: "The queue is full.",
-        500: "A fault of the server.",
+        500: "The server has an internal error.",
         503: "The server is shutting down, or busy.",
         507: "The server's disk is full.",
     }
@@ -115,7 +115,7 @@ async def _http(request: Request, error: Exception) -> Response:
     status, headers = error.status_code, dict(error.headers or {})
     what, fix = error.detail or HTTPStatus(status).phrase, None
     if status == 404:
-        what, fix = "there is nothing at this path", "see /docs for the paths that there are"
+        what, fix = "there is nothing at this path", "see /docs for all paths"
     elif status == 405:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
         what, fix = "this path has no such method", f"use {headers['Allow']}"

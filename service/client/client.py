@@ -62,8 +62,8 @@ class Client(Requests):
         self.config = config or job_config()
 
     def program(self, given: Given, name: str = "") -> RemoteProgram:
-        """A program to be worked on at the service: of a file's path, its contents (which errors call ``name``), or
-        a `Program`, which travels as HLO text. Raises `InputError` and `ParseError` for what is none at first sight.
+        """Make a program at the service from a file's path, a file's contents, or a `Program`, which is sent as HLO
+        text. Errors call contents ``name``. Raises `InputError` and `ParseError` for input that is not a program.
 
         >>> wide = service.program("step.mlir").annotate({"x": "data"}, mesh={"data": 4, "model": 2})
         >>> wide.partition().report()["devices"]

@@ -149,7 +149,7 @@ class Connection:
                             yield name, json.loads("\n".join(data))
                         name, data = "message", []
         except (Unreachable, ValueError) as e:
-            raise ServiceAway(f"the compile service went away: {e}", where=self.address.url) from None
+            raise ServiceAway(f"the connection to the compile service failed: {e}", where=self.address.url) from None
 
     def _stream(
         self, method: str, path: str, content: bytes | None, media_type: str, wait: float

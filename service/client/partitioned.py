@@ -65,7 +65,7 @@ class RemotePartitioned(Reported):
         ours = self.options["machine"]
         if ours and machine and str(ours) != str(machine):
             raise UnsupportedError(
-                f"the program is partitioned for {ours}, but the question is about {machine}: an order has one machine",
+                f"the program is partitioned for {ours}, but the request names {machine}: an order has one machine",
                 fix="partition without a machine, or for the same machine",
             )
         terms = {k: v for k, v in self.options.items() if k != "machine" and v is not None}

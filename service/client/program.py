@@ -255,7 +255,7 @@ class RemotePropagated:
         # Words are checked there.
         PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
         if judge is not None or interface is not None:
-            what = "judge=" if judge is not None else "a free interface"
+            what = "judge=" if judge is not None else "interface="
             raise UnsupportedError(
                 f"a compile service cannot use {what}: an order cannot express it", fix="partition on this machine"
             )

@@ -103,11 +103,11 @@ class Requests:
         return digest
 
     def submit(self, order: Order | Mapping[str, Any], programs: Mapping[str, bytes] | None = None) -> Job:
-        """Hand in ``order``, an `Order` or its plain data; of ``programs`` (by SHA-256) those are sent that the
-        service lacks.
+        """Submit ``order``, an `Order` or its plain data. ``programs`` maps SHA-256 to bytes; the client uploads those
+        that the service lacks.
 
-        The job may be done at once, when its result is there. Raises `InputError` for what is no order, `Unknown` for a
-        program that nobody has.
+        If the result exists, the job is done at once. Raises `InputError` for an invalid order, `Unknown` for a program
+        that neither side has.
 
         >>> job = service.submit({"kind": "simulate", "program": digest, "machine": "h100-dgx"})
         >>> job.kind
@@ -152,8 +152,8 @@ class Requests:
         return self._ask_job("DELETE", f"/v1/jobs/{quote(number, safe='')}")
 
     def wait(self, job: Job, hear: Hear | None = None) -> Job:
-        """``job`` when it is over: done, failed (`Job.problem`) or cancelled. When this is interrupted it is cancelled.
-        ``hear`` hears of it, too.
+        """``job`` when it has ended: done, failed (`Job.problem`) or cancelled. An interrupt (Ctrl-C) cancels the job.
+        ``hear`` is called with each change.
 
         >>> service.wait(job).state
         'done'
@@ -190,10 +190,11 @@ class Requests:
         hear: Hear | None = None,
         key: str = "",
     ) -> Result:
-        """What ``order``, as `submit` takes it, makes; ``hear`` hears of its job, beside the client's own.
+        """Submit ``order`` as `submit` does, wait, and return its result. ``hear`` is called with each change of the
+        job, as is the client's own ``hear``.
 
-        With a ``key`` the job must have that one: it is the same compiler's then. Raises what went wrong with it, as
-        the stage here would; `ServiceAway`.
+        With a ``key``, the job must have this key, which proves that the service runs the same compiler. Raises the
+        error of the failed job, as the local stage would, or `ServiceAway`.
 
         >>> made = service.carry_out({"kind": "partition", "program": digest}, {digest: text})
         >>> made.json("report.json")["devices"]
@@ -315,7 +316,7 @@ class Result:
         return self.entry.facts
 
     def file(self, name: str) -> bytes:
-        """The file called ``name``; made again where the service has thrown it away by now.
+        """The file called ``name``; made again if the service has evicted it.
 
         >>> made.file("partitioned.hlo").decode()[:9]
         'HloModule'

@@ -65,7 +65,7 @@ def settings_terms(config: Config) -> dict[str, Any]:
 def need_none_of(config: Config) -> str:
     """Why a service cannot compile by these settings, beginning a sentence; empty where it can."""
     if config.custom_calls:
-        return "custom calls of one's own are known here only"
+        return "your custom calls exist only in this process"
     if config.tune:
         return "tuning measures the computer that it runs on"
     return watches(config)
@@ -74,7 +74,7 @@ def need_none_of(config: Config) -> str:
 def watches(config: Config) -> str:
     """Why these settings want every stage to be done here, as `need_none_of` says it; empty where they do not."""
     if config.check or config.dump_to is not None:
-        return "SHARDC_CHECK and SHARDC_DUMP_TO watch the compiler at work"
+        return "SHARDC_CHECK and SHARDC_DUMP_TO need a compiler in this process"
     return ""
 
 

@@ -50,7 +50,7 @@ function meshFaults(rows) {
   return rows.flatMap(([axis, size], n) => {
     if (!axis) return [`axis ${n + 1} has no name`];
     if (names.indexOf(axis) < n) return [`axis ${axis} is given twice`];
-    if (/^\d+$/.test(axis)) return [`axis ${axis} has a number for a name`]; // JSON would not keep such axes in order
-    return /^[1-9]\d*$/.test(size) ? [] : [`the size of axis ${axis} is a whole number from 1`];
+    if (/^\d+$/.test(axis)) return [`the name of axis ${axis} must not be a number`]; // JSON would not keep such axes in order
+    return /^[1-9]\d*$/.test(size) ? [] : [`the size of axis ${axis} must be a whole number of at least 1`];
   });
 }

@@ -10,7 +10,7 @@ function foundView(plan, take, wider) {
   const changes = plan.specs.flatMap((spec) => spec.names.map((name) => ({ name, spec: spec.annotation })));
   const mesh = Object.entries(plan.mesh).map(([axis, size]) => [axis, String(size)]);
   const room = `${bytesText(plan.peak_bytes)} of ${bytesText(plan.memory_bytes)} of memory`;
-  const told = `Over ${meshText(plan.mesh)} a step takes ${secondsText(plan.step_seconds)} and ${room}; as it is ${secondsText(plan.given.step_seconds)} and ${bytesText(plan.given.peak_bytes)}.`;
+  const told = `Over ${meshText(plan.mesh)} a step takes ${secondsText(plan.step_seconds)} and needs ${room}. With the present annotations it takes ${secondsText(plan.given.step_seconds)} and needs ${bytesText(plan.given.peak_bytes)}.`;
   const tryIt = el('button', { type: 'button', on: { click: () => take(changes, mesh) } }, 'Try these annotations');
   const others = plan.meshes.length > 1 || plan.devices < 2 ? null : el('button', { type: 'button', on: { click: () => wider(plan.devices) } }, `Find over other meshes of ${plan.devices.toLocaleString('en')} devices`);
   return el('div', { class: 'found' }, el('p', {}, told), plan.specs.length ? specTable(plan.specs) : el('p', {}, 'No annotations were found that make the step more than 1 % shorter.'), el('div', { class: 'tools' }, plan.specs.length ? tryIt : null, others),
@@ -30,7 +30,7 @@ function specTable(specs) {
 function meshTable(meshes) {
   if (meshes.length < 2) return null;
   const rows = meshes.map((tried) => [meshText(tried.mesh), tried.reason || secondsText(tried.modelled), secondsText(tried.step_seconds), tried.peak_bytes === null ? '' : bytesText(tried.peak_bytes)]);
-  return el('details', {}, el('summary', {}, `${countText(meshes.length, 'mesh', 'meshes')} compared`), scrollTable('meshes that were compared', ['mesh', 'by models', 'step', 'memory'], rows));
+  return el('details', {}, el('summary', {}, `${countText(meshes.length, 'mesh', 'meshes')} compared`), scrollTable('meshes that were compared', ['mesh', 'modelled', 'step', 'memory'], rows));
 }
 
 function scrollTable(label, titles, rows) {

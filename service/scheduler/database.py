@@ -59,6 +59,6 @@ def open_database(path: Path) -> sqlite3.Connection:
     def put_away(why: str) -> None:
         aside = path.with_suffix(f".damaged-{time.time_ns()}")
         path.rename(aside)
-        log.warning("%s is damaged (%s): it is called %s now, its jobs are lost", path, why, aside.name)
+        log.warning("%s is damaged (%s): it was renamed to %s, and its jobs are lost", path, why, aside.name)
 
     return open_sqlite(path, prepare, put_away)

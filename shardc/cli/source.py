@@ -122,4 +122,4 @@ def _job_text(job: Job) -> str:
     if job.state == "running" and job.progress.get("stage"):
         more = f", {job.progress['stage']}"
         more += f" {job.progress['done']}/{job.progress['of']}" if job.progress.get("of") else ""
-    return f"job {job.id} ({job.kind}): {job.state}{', as made before' if job.cached else more}"
+    return f"job {job.id} ({job.kind}): {job.state}{', from the store' if job.cached else more}"

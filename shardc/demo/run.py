@@ -180,7 +180,7 @@ def _agreement(module: Module, checks: Sequence[Agreement]) -> ComparisonTable:
     rows.append((f"Adam's moments, {len(moments)} arrays", "", *_cells(moments)))
     columns = ("result", "shape", "error", "allowed", "agrees")
     return ComparisonTable(
-        "Against the unpartitioned step (largest difference over largest value, float64 as the truth)",
+        "Compared with the unpartitioned step (largest difference / largest value; reference: float64)",
         columns,
         tuple(rows),
     )

@@ -177,7 +177,7 @@ def linspace(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.linspace`, sharded; between numbers each process makes its part, with the same bits.
+    """`numpy.linspace`, sharded, with NumPy's bits; if both ends are scalars, each process makes only its part.
 
     >>> float(np.linspace(0, 1, 65, mesh=mesh)[-1])
     1.0
@@ -246,7 +246,7 @@ def identity(n: int, dtype: Any = float, *, like: Any = None, sharding: Any = No
 def indices(
     dimensions: Sequence[int], dtype: Any = int, sparse: bool = False, *, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.indices`: one array, whose first dimension counts those of the grid, or with ``sparse`` a tuple of arrays.
+    """`numpy.indices`: one array with an index array per grid dimension, or with ``sparse`` a tuple of arrays.
 
     ``sharding`` is that of the grid; the first dimension is whole.
 

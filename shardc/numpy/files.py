@@ -140,8 +140,9 @@ def _imported(module: str, extra: str) -> Any:
 def save(path: str | os.PathLike[str], value: Any) -> None:
     """`numpy.save`: each process writes its shards into one .npy file; every process must call it.
 
-    All processes must see the file, which appears when all of it is written. What is not an `Array` is the same on
-    every process. Raises `InputError` for types that such files do not have, and for a file that cannot be written.
+    All processes must see the file, which appears when all of it is written. A value that is not an `Array` must be
+    equal on every process. Raises `InputError` for types that such files do not have, and for a file that cannot be
+    written.
 
     >>> np.save("v.npy", np.ones((64, 64), mesh=mesh))
     >>> np.load("v.npy", mesh=mesh).shape

@@ -47,7 +47,7 @@ def default_rng(seed: Any = None) -> Any:
     """`numpy.random.default_rng` of sharded arrays: a generator whose numbers do not depend on the mesh.
 
     ``seed`` is an integer, a sequence of them, a ``numpy.random.SeedSequence``, or a generator, which is returned
-    itself. Without it, the entropy of rank 0 counts. The numbers are not NumPy's. They are the same on every mesh, on
+    itself. Without it, rank 0 draws a seed. The numbers differ from NumPy's. They are the same on every mesh, on
     virtual devices and on ranks.
 
     >>> np.random.default_rng(0).normal(size=(64, 64), mesh=mesh)

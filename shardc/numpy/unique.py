@@ -25,8 +25,8 @@ def unique(
     """`numpy.unique`; with ``size`` exactly that many values, as in `jax.numpy.unique`, so that it can be traced.
 
     Where there are fewer values, ``fill_value`` is repeated, by default the least value, with its index and a count of
-    0. Where there are more, the greatest are left out. Raises `InputError` for ``size`` with ``axis``, or of no
-    elements.
+    0. If there are more, the greatest are left out. Raises `InputError` for ``size`` with ``axis``, or with an
+    empty array.
 
     >>> values, counts = np.unique(np.array([3, 1, 3]), return_counts=True, size=4)
     >>> values.tolist(), counts.tolist()

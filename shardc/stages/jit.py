@@ -57,22 +57,22 @@ def jit(
     """Compile a function as `jax.jit` does, for shardc's devices. It takes the same arguments, and returns JAX's
     arrays.
 
-    ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Without a mesh and
-    shardings, it is that of the arguments which are split. Shardings are `P` or JAX's, ``NamedSharding``, `Sharding`,
-    or pytrees of them that are prefixes of the arguments or results. None leaves an argument its own layout, if it has
-    one, and else the choice to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are
-    copied to ours.
+    ``mesh`` is a `Mesh` or a JAX mesh, of any size; the function sees it as set by ``jax.set_mesh``. Without a mesh and
+    shardings, the mesh of the split arguments is used. Shardings are `P` or JAX's, ``NamedSharding``, `Sharding`, or
+    pytrees of them that are prefixes of the arguments or results. With None an argument keeps its own layout; if it
+    has none, propagation chooses one. ``options`` are the other options of `jax.jit`. Arrays on other devices are
+    copied to shardc's devices.
 
-    Sizes need not divide by the axes, though JAX's arrays have parts of one size only. Where a sharding, or the
-    constraint that makes a result, leaves other parts, the call returns values of `Array`. Results without a sharding
-    then stay split, too. In other calls they are whole, with a warning where that takes memory.
+    Sizes need not divide by the axes, but JAX's arrays have parts of equal size only. If a sharding or a constraint
+    splits a result into unequal parts, the call returns values of `Array`. Results without a sharding then stay split,
+    too. In other calls each device holds them whole, with a warning if that takes much memory.
 
-    Calls also return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. So they do where
+    Calls also return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. They also do if
     an argument is an `Array`, ``target`` is not ``cpu`` (see `Partitioned.compile`), or ``custom_calls`` are given (see
-    `Program.with_custom_calls`). Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
-    `Array`. Without JAX, these are all functions. With it, they are those that JAX cannot trace: they change arrays in
-    place, call unknown functions, or draw from a generator of `shardc.numpy.random`. `shardc.numpy.jit` takes NumPy
-    functions alone, with NumPy's element types.
+    `Program.with_custom_calls`). shardc traces NumPy functions itself, as `trace` does; they return values of `Array`.
+    Without JAX, every function counts as a NumPy function. With JAX, these are the functions that JAX cannot trace:
+    they change arrays in place, call unknown functions, or draw from a generator of `shardc.numpy.random`.
+    `shardc.numpy.jit` takes NumPy functions alone, with NumPy's element types.
 
     Raises what JAX raises for functions that it cannot trace, and `ShardcError` from the stages.
 
@@ -402,9 +402,9 @@ def _refuse_traced(leaves: Sequence[Any]) -> None:
 
     if any(isinstance(x, jax.core.Tracer) for x in leaves):
         raise UnsupportedError(
-            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as with a "
-            "shardc.Array among the arguments, on ranks and under SHARDC_CHECK",
-            fix="transform inside: shardc.jit(jax.grad(f), ...); on ranks also JAX_PLATFORMS=shardc lets JAX run it",
+            "JAX cannot transform this call of shardc.jit (jax.grad, vmap, jit, scan): JAX does not run it, because of "
+            "a shardc.Array argument, MPI ranks or SHARDC_CHECK",
+            fix="transform inside: shardc.jit(jax.grad(f), ...); on ranks, JAX_PLATFORMS=shardc also lets JAX run it",
         )
 
 

@@ -45,7 +45,7 @@ def last_compiled(name: str = "*") -> Compiled:
         known = ", ".join(dict.fromkeys(c.executable.name for c in compiled_programs()))
         if not known:
             raise InputError(
-                "no program was compiled in this process that is remembered",
+                "this process remembers no compiled program",
                 fix="call the function first; JAX's programs of one device below 8 kB are not remembered, so give the "
                 "function a mesh, or use the stages of shardc.jit: program, partitioned, compiled",
             )

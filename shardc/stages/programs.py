@@ -98,10 +98,10 @@ def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
     ``function`` is a ``tf.function`` with ``jit_compile=True``; only the shapes and types of tensors and NumPy arrays
     among ``args`` and ``kwargs`` matter. Other values are part of the program, as are tensors whose values TensorFlow
     needs in order to compile. The program's arguments have the names of the function's parameters, then those of the
-    variables and constants that the function captures. Captured variables that it assigns to are results too, over the
-    memory of the argument.
+    variables and constants that the function captures. Captured variables that it assigns to are results too; each
+    shares its argument's memory.
 
-    The compiled program is called like the function, and assigns to the variables. A call with other values of what is
+    The compiled program is called like the function, and assigns to the variables. A call that changes a value which is
     part of the program raises `InputError`. TensorFlow does not count writes to a variable, so each call reads the
     values of all of them again.
 
@@ -134,15 +134,16 @@ def from_torch(
     ``torch.export.ExportedProgram``, which has its arguments already. Tensors may be on the device ``meta``: nothing is
     computed. The program's arguments are the module's tensors under their names in ``state_dict``, then the inputs
     under their names in ``forward``. A tensor with several names has the first of them. Buffers and inputs that the
-    module changes are results too, over the memory of the argument.
+    module changes are results too; each shares its argument's memory.
 
-    The compiled program is called like the module. It takes tensors and returns tensors, over the memory of results
-    that one device holds. Parameters stay on the devices between calls, until the module's tensors are changed.
+    The compiled program is called like the module. It takes and returns tensors. A returned tensor shares the memory of
+    a result that one device holds. Parameters stay on the devices between calls, until the module's tensors are
+    changed.
 
     ``seed`` allows random numbers, such as those of dropout in training mode. It is an integer, or a tensor int64[2]
-    with a seed and a number of calls, which every call increments. A program that draws has this tensor as its argument
-    ``random.state``. ThreeFry computes the numbers from seed, call, draw and position. They are equal on every mesh,
-    and differ from those of PyTorch's generators.
+    with a seed and a number of calls, which every call increments. A program that draws random numbers has this tensor
+    as its argument ``random.state``. ThreeFry computes the numbers from seed, call, draw and position. They are equal
+    on every mesh, and differ from those of PyTorch's generators.
 
     Needs the extra ``torch``. Raises `EnvironmentProblem` without it. Raises `UnsupportedError` for operators that
     shardc lacks, with the module's path and the source line, for dynamic shapes, and random numbers without ``seed``.

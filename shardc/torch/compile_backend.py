@@ -43,7 +43,7 @@ def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, g
     tensors.
 
     A graph is for one shape of its arguments: PyTorch makes another graph for another shape, up to its
-    ``recompile_limit`` of 8, and then runs the function itself. So it does with ``nn.LSTM``, ``GRU`` and ``RNN``,
+    ``recompile_limit`` of 8, and then runs the function itself. It also runs ``nn.LSTM``, ``GRU`` and ``RNN`` itself,
     unless ``torch._dynamo.config.allow_rnn`` is set. With ``fullgraph=True`` both are errors. With ``graph_breaks``,
     PyTorch runs code that cannot be captured between programs. Each annotation then applies to the programs that have
     its name. Otherwise a break raises `UnsupportedError` with your line, as do operators that shardc lacks. PyTorch
@@ -70,7 +70,7 @@ def registered_backend(
 ) -> Any:  # fmt: skip
     """What PyTorch calls for ``backend="shardc"``; ``options`` are the arguments of `backend`.
 
-    Raises InputError for options that `backend` has not, and for a ``mode``.
+    Raises InputError for options that `backend` lacks, and for a ``mode``.
     """
     given = dict(options or {})
     unknown = sorted(set(given) - {"mesh", "annotations", "graph_breaks"})

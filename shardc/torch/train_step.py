@@ -48,9 +48,10 @@ def train_step(
     ``clip_grad_norm`` is the greatest Euclidean norm of the gradients of all parameters that the optimizer has. Larger
     gradients are scaled down to it before the update, as ``torch.nn.utils.clip_grad_norm_`` does.
 
-    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, for another seed
-    and for a norm below zero. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, for
-    random numbers without a seed, and for hooks and ``autograd.Function``, whose code the step would not run.
+    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is not a scalar, for an
+    invalid seed and for a negative norm. Raises `UnsupportedError` for other optimizers, for operators that shardc
+    lacks, for random numbers without a seed, and for hooks and ``autograd.Function``, whose code the step would not
+    run.
 
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
@@ -133,8 +134,8 @@ class TrainStep:
     def compile(self, target: str = "cpu", **options: Any) -> Training:
         """Compile the step and lay the state out on this job's devices; ``options`` are those of `Program.compile`.
 
-        In a job every rank calls it, with a module of the same values, which the first step compares. The state is the
-        module's at the first step.
+        In a job every rank calls it. Their modules must have equal values; the first step compares them. The state is
+        taken from the module at the first step.
 
         >>> training = split.compile()
         >>> first, second = training(x, y), training(x, y)

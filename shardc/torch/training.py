@@ -62,7 +62,7 @@ class Training:
         self._same = SameValues(job_transport(compiled.config))
 
     def __call__(self, *args: Any) -> Any:
-        """Make a step with a batch, and return what ``loss`` returns: tensors, the loss after no update."""
+        """Make one step on a batch. Return what ``loss`` returns, as tensors, from before the update."""
         graph, torch = self._graph, self._torch
         self._agree("a training step")
         values: dict[str, Any] = dict(self._arrays)
@@ -253,7 +253,7 @@ class Training:
 
     def save(self, folder: str | Path, **options: Any) -> Path:
         """Write the state as a sharded checkpoint, every rank its own shards; ``options`` are those of
-        `save_checkpoint`, of which ``step`` is the number of steps made.
+        `save_checkpoint`; default of ``step``: the number of steps made.
 
         >>> str(training.save("trained-torch"))
         'trained-torch/step-00000002'

@@ -379,7 +379,7 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
     if quoted != name and quoted in everything:
         fix = f'did you mean {quoted}? In a shell, put the whole option in double quotes: "{quoted}=..."'
     elif "[" in name and (is_glob(name) or has_character_class(name, everything)):
-        fix = f"brackets match literally: give a pattern for each of their characters; {fix}"
+        fix = f"brackets match literally: give a pattern for each character in them; {fix}"
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=fix)
 
 

@@ -37,7 +37,7 @@ class BroadcastPlaced:
                 differing.add(old)
                 return None
             own = old.replace(operands=operands, sharding=None)
-            check_listable(mesh.size, f"the readers of %{old.name}")
+            check_listable(mesh.size, f"the broadcast of %{old.name}")
             groups = ListGroups(((device, *(d for d in range(mesh.size) if d != device)),))
             attrs = {"replica_groups": groups}
             return Instruction("collective-broadcast", old.shape, (own,), attrs, name=old.name, metadata=old.metadata)

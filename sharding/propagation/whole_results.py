@@ -53,8 +53,8 @@ class WholeResult:
         d = self.dimension
         shards, axes = self.wanted.num_shards()[d], " and ".join(a.name for a in self.wanted.dims[d].axes)
         return (
-            f"{bytes_text(self.bytes_held)} are on each device instead of {bytes_text(self.bytes_of_part)}, because "
-            f"dimension {d}, {self.shape.dims[d]}, does not divide by the {shards} parts over {axes}"
+            f"each device holds {bytes_text(self.bytes_held)} instead of {bytes_text(self.bytes_of_part)}, because "
+            f"dimension {d} of size {self.shape.dims[d]} is not divisible by the {shards} parts over {axes}"
         )
 
     @property

@@ -114,8 +114,8 @@ def _because(
     if size % shards:
         return f"{shards} shards do not divide {size}"
     if e.rule.factors[factor].blocked:
-        return f"{e.instruction.opcode} passes no axes on along this dimension"
-    return _other_holder(history, e, step, position, (factor, axis)) or "the operation gave nothing in this direction"
+        return f"{e.instruction.opcode} propagates no axes along this dimension"
+    return _other_holder(history, e, step, position, (factor, axis)) or "the operation propagates nothing this way"
 
 
 def _other_holder(

@@ -79,7 +79,7 @@ def _tensors(text: str, side: str, shapes: Sequence[tuple[int, ...]]) -> list[Te
     for n, (tensor, dims) in enumerate(zip(out, shapes, strict=True)):
         place = f"{side[:-1]} {n}"
         if len(tensor) != len(dims):
-            raise AnnotationError(f"the factor rule gives {place} {len(tensor)} dimensions, but it has {len(dims)}")
+            raise AnnotationError(f"the factor rule gives {len(tensor)} dimensions to {place}, which has {len(dims)}")
         used = [f for d in tensor for f in d]
         if len(set(used)) != len(used):
             raise AnnotationError(f"the factor rule uses a factor twice in {place}")
@@ -120,8 +120,8 @@ def _sizes(text: str, tensors: Sequence[TensorFactors], shapes: Sequence[tuple[i
     count = max([-1, *used, *given]) + 1
     unused = [f for f in range(count) if f not in used]
     if missing or unused:
-        what = f"factor {factor_name((missing or unused)[0])} of the rule has no {'size' if missing else 'place'}"
-        raise AnnotationError(what, fix="name every factor in a tensor, and its size")
+        what = f"factor {factor_name((missing or unused)[0])} of the rule {'has no size' if missing else 'is unused'}"
+        raise AnnotationError(what, fix="use every factor in a tensor, and give its size")
     for d in (d for tensor in tensors for d in tensor):
         if len(d) > 1 and any(given[f] == 1 for f in d):
             raise AnnotationError("a factor of size 1 shares a dimension with others", fix="omit the factor")
@@ -153,7 +153,8 @@ def _kinds(text: str, count: int) -> tuple[Mapping[int, FactorKind], frozenset[i
         if label == "blocked_propagation":
             blocked = indices
         elif label not in _KINDS:
-            raise AnnotationError(f"unknown part {label!r} of a factor rule", fix=f"known: {', '.join(_KINDS)}")
+            known = ", ".join([*_KINDS, "blocked_propagation"])
+            raise AnnotationError(f"unknown part {label!r} of a factor rule", fix=f"known: {known}")
         elif indices & set(kinds):
             raise AnnotationError(f"factor {factor_name(min(indices & set(kinds)))} of the rule has two kinds")
         else:

@@ -347,5 +347,5 @@ def test_the_header_says_what_may_share_memory(tmp_path: Path) -> None:
     text = PLAIN.replace("HloModule plain", "HloModule plain, input_output_alias={ {0}: (0, {}, may-alias) }")
     prepared(tmp_path, text)
     header = (tmp_path / "plain.h").read_text()
-    assert "result 0 may be given the memory of argument 0" in header
-    assert "What arguments 0 hold after the step is undefined" in header
+    assert "result 0 may use the memory of argument 0" in header
+    assert "The contents of arguments 0 are undefined after the step" in header

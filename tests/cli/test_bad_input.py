@@ -51,7 +51,7 @@ FILES = [
     ("prose.txt", "prose.txt:1"),
     ("train.py", "fix: write the program in Python with shardc.save(f"),
     ("mpl.hlo", "fix: did you mean mlp.hlo"),
-    ("absent/mlp.hlo", "fix: name a file in a folder that is there"),
+    ("absent/mlp.hlo", "fix: name a file in an existing folder"),
 ]
 
 OPTIONS = [

@@ -55,7 +55,7 @@ def changed(table: int, update: int, value: int) -> RaggedCase:
     ("case", "message"),
     [
         (changed(3, 1, -2), "device 2 sends -2 rows"),
-        (changed(2, 1, 10), "device 2 sends 0 rows from row 10 of its data to device 1, but the data have 9"),
+        (changed(2, 1, 10), "device 2 sends 0 rows from row 10 of its data to device 1, but its data has 9 rows"),
         (changed(3, 3, 1 << 62), "device 2 sends 4611686018427387904 rows from row 0 of its data to device 3"),
         (changed(4, 0, -1), "to row -1 of an output that has 12"),
         (changed(4, 0, 13), "to row 13 of an output that has 12"),

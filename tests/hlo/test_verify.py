@@ -175,7 +175,7 @@ BROKEN: list[tuple[Callable[[], Module], str]] = [
     (callee_missing, "to_apply %add_f32 does not come before %main"),
     (no_such_device, "device 4 does not exist, the program is for 4"),
     (device_twice, "a device occurs twice in pairs"),
-    (wrong_mesh, "mesh of 2 devices in a program for 4"),
+    (wrong_mesh, "groups are over 2 devices, but the program is for 4"),
     (gather_of_wrong_size, "groups of 2 members"),
     (donated_nothing, "parameter 3 is donated"),
     (alias_of_nothing, "no such element"),

@@ -74,7 +74,7 @@ def test_errors(model: Path) -> None:
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("no tensors at all")
-    with pytest.raises(InputError, match="the file is no safetensors file") as caught:
+    with pytest.raises(InputError, match="the file is damaged, truncated, or not a safetensors file") as caught:
         shardc.load_safetensors(tmp_path / "model", {}, mesh=MESH)
     assert caught.value.fix == "name a safetensors file, or download the model again"
 

@@ -124,7 +124,7 @@ def test_two_outputs_are_two_files(tmp_path: Path) -> None:
 def test_pictures_have_the_suffix_of_what_they_hold(tmp_path: Path) -> None:
     check_writable(tmp_path / "a.SVG", ".svg")
     check_writable(tmp_path / "a", ".svg")
-    with pytest.raises(InputError, match=r"a.png would hold a picture as SVG") as caught:
+    with pytest.raises(InputError, match=r"a.png needs the ending .svg") as caught:
         check_writable(tmp_path / "a.png", ".svg")
     assert str(caught.value.fix) == f"name {tmp_path / 'a.svg'}"
 
@@ -188,7 +188,7 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     for path in (tmp_path / "afile" / "x", tmp_path / "afile" / "folder" / "x"):
         with pytest.raises(InputError, match=r"afile is a file, not a folder") as caught:
             check_writable(path)
-        assert caught.value.fix == "name a folder, or a file in one that is there"
+        assert caught.value.fix == "name a folder, or a file in an existing folder"
     with pytest.raises(InputError, match=r"/proc/x.hlo") as caught:
         write_text(Path("/proc/x.hlo"), "x")
     assert caught.value.fix

@@ -117,9 +117,9 @@ def test_inside_of_manual_computations(pairs: list[tuple[int, int]]) -> None:
 
 
 REFUSED = {
-    "own offsets": (("  o = s32[] parameter(1)", ""), "whose offsets count"),
-    "device numbers": (("  d = u32[] partition-id()\n  o = s32[] convert(d)", ""), "whose offsets count"),
-    "several slices": (("  o = s32[] constant(1)", "{{1},{1}}"), "which of its pairs moves which of several slices"),
+    "own offsets": (("  o = s32[] parameter(1)", ""), "whose offsets apply"),
+    "device numbers": (("  d = u32[] partition-id()\n  o = s32[] convert(d)", ""), "whose offsets apply"),
+    "several slices": (("  o = s32[] constant(1)", "{{1},{1}}"), "which source-target pair moves which slice"),
     "too large": (("  o = s32[] constant(1)", "{{5}}"), "do not fit"),
 }
 

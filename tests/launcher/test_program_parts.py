@@ -24,7 +24,7 @@ ENTRY main_spmd {
   ROOT y = f32[4]{0} multiply(x, g)
 }
 """
-CODE = "constants and operations, which also mean values that the function takes from outside"
+CODE = "constants and operations, including values captured from outside the function"
 
 
 def made(text: str, machine: Target | None = None) -> Executable:

@@ -30,7 +30,7 @@ def test_gap_is_what_is_not_proven() -> None:
 
 @pytest.mark.parametrize(
     ("bound", "proof"),
-    [(math.inf, "by the model's estimate of memory, no plan is within 29.8 GiB ("), (-math.inf, "nothing is")],
+    [(math.inf, "by the model's estimate of memory, no plan is within 29.8 GiB ("), (-math.inf, "no bound is")],
 )
 def test_without_a_bound_there_is_no_gap(bound: float, proof: str) -> None:
     plan = replace(example_plan(), bound=bound, wanted_cost=math.inf)
@@ -41,7 +41,7 @@ def test_without_a_bound_there_is_no_gap(bound: float, proof: str) -> None:
 
 def test_a_bound_above_a_program_that_exists_is_not_told_as_one() -> None:
     plan = replace(example_plan(), bound=1.5, unit="B")
-    assert plan.proof == "the cost model counts more than is sent: by it, no plan is below 2 B (integer program)"
+    assert plan.proof == "the cost model overestimates the bytes: by it, no plan is below 2 B (integer program)"
 
 
 def test_plain_data_is_json_with_every_decision() -> None:

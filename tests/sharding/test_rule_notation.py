@@ -96,11 +96,11 @@ def test_garbage_is_our_error_or_a_rule(text: str) -> None:
     [
         ("nonsense", "is not a factor rule"),
         ("([i, k])->([i, j]) {i=4, k=8, j=16}", "1 operands, but the operation has 2"),
-        ("([i, k], [k, j])->([i]) {i=4, k=8, j=16}", "gives result 0 1 dimensions, but it has 2"),
+        ("([i, k], [k, j])->([i]) {i=4, k=8, j=16}", "gives 1 dimensions to result 0, which has 2"),
         ("([i, i], [k, j])->([i, j]) {i=4, k=8, j=16}", "uses a factor twice in operand 0"),
         ("([i, A], [k, j])->([i, j]) {i=4}", "is not a list of factors"),
         ("([i, k], [k, j])->([i, j]) {i=4, k=x}", "is not a factor and its size"),
-        ("([i, k], [k, j])->([i, j]) {i=4, j=16, k=8, l=2}", "factor l of the rule has no place"),
+        ("([i, k], [k, j])->([i, j]) {i=4, j=16, k=8, l=2}", "factor l of the rule is unused"),
         ("([i, kl], [km, j])->([i, j])", "has no size"),
         ("([i, kl], [k, j])->([i, j]) {k=8, l=1}", "size 1 shares a dimension"),
         ("([i, k], [k, j])->([i, j]) reduction={z}", "names an unknown factor"),
@@ -114,7 +114,7 @@ def test_errors(text: str, message: str) -> None:
 
 
 def test_a_wrong_rule_on_a_call_names_the_call() -> None:
-    with pytest.raises(AnnotationError, match="gives result 0 2 dimensions") as caught:
+    with pytest.raises(AnnotationError, match="gives 2 dimensions to result 0") as caught:
         factor_rule(call("mine", [(4,)], (4,), **{"xla.sdy.sharding_rule": "([i])->([i, j])"}))
     assert "%call.1" in str(caught.value)
 

@@ -54,7 +54,7 @@ def test_how_it_is_said() -> None:
     (found,) = whole_results(propagate(shorter(8, 9, 1, "b", "a")).outcome)
     assert (found.name, found.spec, found.padded) == ("result 0", "P('b', 'a')", 9)
     assert found.reason == (
-        "252 B are on each device instead of 60 B, because dimension 0, 7, does not divide by the 3 parts over b"
+        "each device holds 252 B instead of 60 B, because dimension 0 of size 7 is not divisible by the 3 parts over b"
     )
     both = Sharding(MESH, (DimSharding(), replace(Sharding.of(MESH, ("a", "b")).dims[0])))
     assert replace(found, wanted=both).spec == "P(None, ('a', 'b'))"

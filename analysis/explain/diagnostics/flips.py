@@ -46,13 +46,13 @@ def _warned(survey: Survey, there: tuple[CollectiveGroup, Cause], back: tuple[Co
     loop = f", {count} times in a step" if count > 1 else ""
     text = (
         f"{name} goes from {layout_text(cause.table, cause.before)} to {layout_text(cause.table, cause.after)} and, as"
-        f" %{back[1].value}, back{loop}: {bytes_text(both)} on the wire, and nothing needs that"
+        f" %{back[1].value}, back{loop}: {bytes_text(both)} on the wire, which no operation needs"
     )
     tried = survey.remedies.for_group(group) if survey.remedies is not None else None
     remedy = tried.remedies[0] if tried is not None and tried.remedies else None
     numbers = {"wire_bytes": both, "times": float(count)}
     names = tuple(r["name"] for g in (group, back[0]) for r in g.rows)
-    way = f"annotate the values in between as {name} is, or drop the constraint there"
+    way = f"give the values in between the layout of {name}, or drop the constraint there"
     return Diagnostic("back-and-forth", text, name, group.rows[0]["source"], numbers, Suggestion(way, remedy), names)
 
 

@@ -29,11 +29,11 @@ def _warning(survey: Survey, split: UnevenSplit, values: Sequence[tuple[Instruct
     name = _name(survey, largest)
     others = f" and of {count_text(len(values) - 1, 'more value')}" if len(values) > 1 else ""
     text = (
-        f"dimension {dimension} of {name} {largest.shape}{others}, "
-        f"{n}, does not divide by the {count_text(k, 'shard')} over"
-        f" {axes}: each holds {split.chunk}, together {share:.1%} more ({bytes_text(local)} per device with it)"
+        f"dimension {dimension} of {name} {largest.shape}{others} has size {n}, "
+        f"which does not divide by the {count_text(k, 'shard')} over {axes}: each shard holds {split.chunk}, "
+        f"so padding adds {share:.1%} ({bytes_text(local)} per device with padding)"
     )
-    text += f", {idle} of {count_text(k, 'device')} hold nothing else" if idle else ""
+    text += f"; {idle} of {count_text(k, 'device')} hold only padding" if idle else ""
     near = (n // k * k, split.padded)
     numbers = {"size": float(n), "shards": float(k), "padding": share, "bytes": float(local)}
     numbers["idle_devices"] = float(idle)

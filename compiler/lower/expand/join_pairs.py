@@ -16,7 +16,7 @@ class JoinPairs:
     """The program's own pairs become collectives that remember it; `ConvertAsync` makes pairs of them again."""
 
     name: str = "join-pairs"
-    why: str = "passes rewrite one operation, and its start is scheduled last"
+    why: str = "passes rewrite one operation instead of a pair; a late pass splits it again"
 
     def run(self, module: Module) -> Module:
         after = rebuild_module(module, _change)

@@ -79,7 +79,7 @@ def _partners(computation: Computation) -> dict[Instruction, Instruction]:
     found: dict[Instruction, Instruction] = {}
     for sends, receives in channels.values():
         if len(sends) != len(receives):
-            raise _unsupported((sends or receives)[-1], "has no partner with the same channel and pairs beside it")
+            raise _unsupported((sends or receives)[-1], "has no partner with its channel and pairs in its computation")
         for send, recv in zip(sends, receives, strict=True):
             data = recv.shape.elements[0]
             if not data.is_array or data.plain is not send.operands[0].shape.plain:
@@ -113,5 +113,5 @@ def _unsupported(i: Instruction, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{i.opcode} {what}",
         where=i.place,
-        fix="use collective-permute, one instruction with the same effect",
+        fix="use collective-permute between devices; move transfers with the host out of the program",
     )

@@ -42,7 +42,7 @@ class MergeKernels:
     """
 
     name: str = "merge-kernels"
-    why: str = "big arrays are read by one kernel each, rows while they are in the cache"
+    why: str = "one kernel reads each big array, and uses its rows while they are in the cache"
     limit: int = 128
     window: int = 256
     weighed: int = 2000

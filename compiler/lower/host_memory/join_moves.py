@@ -20,7 +20,7 @@ class JoinMoves:
     """
 
     name: str = "join-moves"
-    why: str = "orders and buffers are found for one operation, and its start is scheduled last"
+    why: str = "passes order one operation instead of a pair; a late pass splits it again"
 
     def run(self, module: Module) -> Module:
         after = rebuild_module(module, _change, frozenset({"async-start", "async-done"}))

@@ -40,7 +40,7 @@ class PlaceValues:
     """Give every value a memory, and add the moves between them; nothing where all is in the device's."""
 
     name: str = "place-values"
-    why: str = "values in host memory take none of the device's, and cross its link"
+    why: str = "values in host memory save device memory, at the cost of transfers"
 
     def run(self, module: Module) -> Module:
         if not has_host_memory(module):

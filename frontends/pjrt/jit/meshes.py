@@ -69,7 +69,7 @@ def _spec_for_jax(spec: Any, what: str) -> PartitionSpec:
     if partition_spec.UNCONSTRAINED in spec.entries:
         raise AnnotationError(
             f"{spec} in {what}: UNCONSTRAINED is for constraints inside the function",
-            fix="use None for the whole value to leave it unspecified",
+            fix="give None instead of the spec to leave the whole value unspecified",
         )
     entries = (tuple(map(str, e)) if isinstance(e, tuple) else e for e in spec.entries)
     return PartitionSpec(*entries, unreduced=frozenset(spec.unreduced))

@@ -61,9 +61,7 @@ _DELETED_TEXT = static_text(
     "shardc_pjrt_deleted_text",
     "the array was deleted or donated: its memory is gone, or holds results of the computation that it went into",
 )
-_NO_VIEW_TEXT = static_text(
-    "shardc_pjrt_no_view_text", "the array's memory has no more views from outside: one was given back twice"
-)
+_NO_VIEW_TEXT = static_text("shardc_pjrt_no_view_text", "an external view of the array's memory was released twice")
 
 
 class _OrderRecord(Record):

@@ -28,7 +28,7 @@ __all__ = ["CLIENT_FUNCTIONS"]
 _NO_DEVICE_TEXT = static_text("shardc_pjrt_no_device_text", "there is no device of this number; see jax.devices()")
 _FEW_DEVICES_TEXT = static_text(
     "shardc_pjrt_few_devices_text",
-    "a computation for more devices than there are; SHARDC_NUM_DEVICES=N gives a process N devices",
+    "the computation needs more devices than there are; set SHARDC_NUM_DEVICES=N for N devices per process",
 )
 _ASSIGNMENT = ClientDefaultDeviceAssignmentArgs.offset_of("default_assignment")
 

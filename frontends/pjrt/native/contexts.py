@@ -25,8 +25,8 @@ __all__ = [
 _CLASS = 0
 _FFI = static_text(
     "shardc_pjrt_ffi",
-    "functions and types of the foreign function interface in a plug-in\n"
-    "  fix: call Python (jax.pure_callback), or run what needs them with JAX_PLATFORMS=cpu",
+    "the plug-in does not support JAX's foreign function interface\n"
+    "  fix: call Python (jax.pure_callback), or run this function with JAX_PLATFORMS=cpu",
 )
 
 

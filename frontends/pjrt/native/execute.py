@@ -79,12 +79,12 @@ _LOOK = 100_000_000
 _DELETED_PROGRAM = static_text("shardc_pjrt_deleted_program", "the executable was deleted: load it again")
 _CALLED_BY_ITSELF = static_text(
     "shardc_pjrt_called_by_itself",
-    "the executable of several processes is called by a function of Python that it calls itself\n"
-    "  fix: take the inner call out, or call it on devices of one process",
+    "a Python callback of a multi-process executable calls that executable again\n"
+    "  fix: remove the inner call, or run the executable on devices of one process",
 )
 _FORKED = static_text(
     "shardc_pjrt_forked",
-    "this process was forked from one that uses shardc, whose threads are not in it\n"
+    "this process was forked from one that uses shardc; a fork does not copy its threads\n"
     "  fix: start processes by 'spawn' (multiprocessing.set_start_method), or fork before JAX runs",
 )
 _WRONG_DEVICES = static_text(
@@ -102,7 +102,7 @@ _DONATED_TWICE = static_text(
     "  fix: pass a copy, or do not donate it",
 )
 _CALLBACKS = static_text(
-    "shardc_pjrt_transfer_callbacks", "transfers to and from the host within a program by send and recv callbacks"
+    "shardc_pjrt_transfer_callbacks", "send and recv callbacks for transfers between host and program are not supported"
 )
 
 

@@ -53,8 +53,7 @@ _LONGEST_WAIT = 200_000_000
 _DEEPEST = 64
 _TOO_DEEP = static_text(
     "shardc_pjrt_too_deep",
-    "an executable is called by a function of Python that it calls itself, and so on, 64 deep\n"
-    "  fix: have the function return without that call at some depth",
+    "a Python callback calls its own executable again, 64 deep\n  fix: end the recursion at a smaller depth",
 )
 
 

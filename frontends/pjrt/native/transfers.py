@@ -69,10 +69,10 @@ _LINE = 64
 _ON_DELETE = ClientCreateViewOfDeviceBufferArgs.offset_of("on_delete_callback")
 
 _RANK_TEXT = static_text("shardc_pjrt_rank_text", "an array of more than 64 dimensions; reshape it")
-_TYPE_TEXT = static_text("shardc_pjrt_type_text", "an element type that arrays of shardc do not have")
+_TYPE_TEXT = static_text("shardc_pjrt_type_text", "shardc arrays do not support this element type")
 _LAYOUT_TEXT = static_text(
     "shardc_pjrt_layout_text",
-    "a layout on a device that is not row by row; leave it out, or transpose the array",
+    "a device layout that is not row by row is not supported; omit it, or transpose the array",
 )
 _TILES_TEXT = static_text("shardc_pjrt_tiles_text", "a layout in tiles; arrays of shardc are stored row by row")
 _SMALL_TEXT = static_text("shardc_pjrt_small_text", "the memory on the host is smaller than the array")

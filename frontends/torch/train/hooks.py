@@ -16,7 +16,7 @@ __all__ = ["refuse_hooks", "refusing_hooks"]
 
 _COMPILE = 'train with torch.compile(model, backend="shardc")'
 _FIX = (
-    f"{{remove}}, or {_COMPILE}: gradients are PyTorch's there, so their hooks run; "
+    f"{{remove}}, or {_COMPILE}, where PyTorch computes the gradients and runs their hooks; "
     "to clip gradients, use train_step(..., clip_grad_norm=)"
 )
 _CHECKPOINT = "torch.utils.checkpoint"
@@ -27,7 +27,7 @@ def refuse_hooks(torch: Any, module: Any, optimizer: Any) -> None:
     for where, kind, hook in _hooks(torch, module, optimizer):
         name = getattr(hook, "__qualname__", type(hook).__qualname__)
         raise UnsupportedError(
-            f"a training step runs no hooks, and {name} was given to {kind}",
+            f"a training step does not run hooks, but {name} was registered by {kind}",
             where=where,
             fix=_FIX.format(remove="remove it by the handle that PyTorch returned"),
         )
@@ -71,7 +71,7 @@ def refusing_hooks(torch: Any) -> Iterator[None]:
         if cls.__module__.startswith("torch.") and cls.__module__ != _CHECKPOINT:
             return own[function, "apply"].__get__(None, cls)(*args, **kwargs)
         derivative = (
-            "write its forward with operators whose derivative is the wanted one (detach() keeps a part out of it), "
+            "write its forward with operators that have the derivative you want (detach() leaves a part out), "
             f"or {_COMPILE}, which runs it"
         )
         raise UnsupportedError(
@@ -83,7 +83,7 @@ def refusing_hooks(torch: Any) -> Iterator[None]:
     def refuse(kind: str) -> Any:
         def register(_: Any, hook: Any) -> Any:
             raise UnsupportedError(
-                f"a training step runs no hooks, and the forward calls {kind}",
+                f"a training step does not run hooks, but the forward calls {kind}",
                 where=_users_line(torch),
                 fix=_FIX.format(remove="leave it out"),
             )

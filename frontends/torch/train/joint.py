@@ -142,7 +142,7 @@ def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any])
                 made = loss(self.module, *args)
             first, *rest = made if isinstance(made, tuple) else (made,)
             if not isinstance(first, torch.Tensor) or first.numel() != 1 or not first.requires_grad:
-                shown = list(first.shape) if isinstance(first, torch.Tensor) else kind_text(first)
+                shown = f"of shape {list(first.shape)}" if isinstance(first, torch.Tensor) else kind_text(first)
                 raise InputError(
                     f"the loss is {shown}" + (", which needs no gradient" if not getattr(first, "shape", (1,)) else ""),
                     fix="return one scalar that depends on parameters, or a tuple that begins with it",

@@ -131,7 +131,7 @@ def _place(
                 "way by the "
                 f"manual axes of {sharding}",
                 where=i.place,
-                fix="let the sharding of the whole value name the manual axes that split it, and use even sizes",
+                fix="let the sharding of the whole value name the manual axes that split it into equal parts",
             )
         dims.append(axes)
     return lambda device: tuple(_position(mesh, axes, mesh.coordinates(device)) for axes in dims)

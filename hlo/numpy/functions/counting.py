@@ -201,7 +201,7 @@ def _columns(recorder: Trace, sample: Any) -> list[Tracer]:
         return [x[:, d] for d in range(x.shape[1])]
     found = [lift(recorder, x) for x in sample]
     if any(x.ndim != 1 or x.shape != found[0].shape for x in found):
-        raise ValueError("the coordinates of np.histogramdd are arrays of one dimension and size")
+        raise ValueError("the coordinates of np.histogramdd must be one-dimensional arrays of equal size")
     return found
 
 

@@ -253,7 +253,7 @@ def _view(recorder: Trace, x: Any, dtype: Any) -> Any:
         return _as_shape(value, value.shape)
     wanted, old = hlo_dtype(dtype, recorder), value.aval.dtype
     if wanted.nbytes != old.nbytes or wanted.is_complex or old.is_complex:
-        refuse(recorder, f"x.view({dtype}) of {value.dtype}", "views keep the element's size; or use x.astype(...)")
+        refuse(recorder, f"x.view({dtype}) of {value.dtype}", "give a type of the same size, or use x.astype(...)")
 
     def bits(y: Tracer, to: Any) -> Tracer:
         return y if y.aval.dtype is to else emit("bitcast-convert", y, shape=array_shape(to, *y.shape))

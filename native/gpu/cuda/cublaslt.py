@@ -19,7 +19,7 @@ from shardc.native.gpu.runtime import Runtime, Stream
 
 __all__ = ["Products", "find_cublaslt"]
 
-_INSTALL = "pip install nvidia-cublas (or nvidia-cublas-cu12, as the driver)"
+_INSTALL = "pip install nvidia-cublas (with a driver for CUDA 12: nvidia-cublas-cu12)"
 _P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 

@@ -21,7 +21,7 @@ _REFUSALS = {
     _STATUS["CUDA_ERROR_NO_BINARY_FOR_GPU"]: "compile the program for this GPU (`shardc devices` names it)",
     _STATUS["CUDA_ERROR_INVALID_PTX"]: "this is a bug in shardc; please report it with the log",
     _STATUS["CUDA_ERROR_UNSUPPORTED_PTX_VERSION"]: "update NVIDIA's driver, or install nvidia-nvjitlink",
-    _STATUS["CUDA_ERROR_JIT_COMPILER_NOT_FOUND"]: "install nvidia-nvjitlink, so that PTX is assembled before",
+    _STATUS["CUDA_ERROR_JIT_COMPILER_NOT_FOUND"]: "install nvidia-nvjitlink, which assembles PTX without the driver",
 }
 
 

@@ -30,7 +30,7 @@ _BYTES = NCCL_TYPES["u8"]
 _ID_BYTES = 128
 _OLDEST = 20700
 _IN_PROGRESS = 7
-_INSTALL = "pip install nvidia-nccl-cu13 (or -cu12, as the driver)"
+_INSTALL = "pip install nvidia-nccl-cu13 (with a driver for CUDA 12: nvidia-nccl-cu12)"
 
 
 class _UniqueId(ctypes.Structure):

@@ -102,9 +102,9 @@ def probe_driver(driver: CudaDriver) -> CudaProbe:
         driver.call("cuInit", 0)
         count = int(driver.call("cuDeviceGetCount"))
     except GpuError as error:
-        return CudaProbe(None, problem=error.what, fix="see whether nvidia-smi works, and CUDA_VISIBLE_DEVICES")
+        return CudaProbe(None, problem=error.what, fix="check that nvidia-smi works, and check CUDA_VISIBLE_DEVICES")
     if not count:
-        return CudaProbe(None, version, problem="the driver shows no GPU", fix="look at CUDA_VISIBLE_DEVICES")
+        return CudaProbe(None, version, problem="the driver shows no GPU", fix="check CUDA_VISIBLE_DEVICES")
     return CudaProbe(driver, version, tuple(_describe(driver, ordinal) for ordinal in range(count)))
 
 
@@ -170,7 +170,7 @@ def _text(name: Any) -> str:
 
 
 def _too_old(capability: tuple[int, int]) -> str:
-    return f"its compute capability {capability[0]}.{capability[1]} is not supported; 8.0 is the least"
+    return f"its compute capability {capability[0]}.{capability[1]} is not supported; the minimum is 8.0"
 
 
 def _dotted(version: int) -> str:

@@ -394,6 +394,6 @@ class CudaRuntime:
         self._failure = GpuFault(
             f"a kernel failed with {self.driver.status_name(status)}",
             where=f"{self._where}; launched last: {', '.join(kernels[-_REMEMBERED:]) or 'nothing of shardc'}",
-            fix="restart the process; NVIDIA's compute-sanitizer says which access it was",
+            fix="restart the process; to find the invalid access, run it under NVIDIA's compute-sanitizer",
         )
         return self._failure

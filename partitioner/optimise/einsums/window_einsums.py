@@ -37,7 +37,7 @@ from shardc.partitioner.options import Choice
 
 __all__ = ["WindowEinsums"]
 
-_NOTE = "in parts, while it is computed with them"
+_NOTE = "sent in parts during the computation"
 
 
 @dataclass(frozen=True, slots=True)

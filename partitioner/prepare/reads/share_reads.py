@@ -25,7 +25,7 @@ class ShareReads:
     have the array's own rows beyond its edges."""
 
     name: str = "share-reads"
-    why: str = "what several readers need of a neighbour is sent once"
+    why: str = "elements that several operations read from a neighbour are sent once"
 
     def run(self, module: Module) -> Module:
         return module if module.mesh is None else rebuild_computations(module, _share_all)

@@ -42,7 +42,7 @@ class JoinPayloads:
     """Gathers of split arrays in the order of one line's sort become operands of the sort."""
 
     name: str = "join-payloads"
-    why: str = "elements that are sorted along are sent once, and not to every device"
+    why: str = "as operands of the sort, elements are sent once, and not to every device"
 
     def run(self, module: Module) -> Module:
         made = rebuild_computations(module, _joined)

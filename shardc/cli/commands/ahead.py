@@ -33,11 +33,13 @@ CpuOption = Annotated[
         help="native (this machine's), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, apple-m1, neoverse-n1, ...",
     ),
 ]
-SystemOption = Annotated[str, typer.Option("--target-os", metavar="linux|macos", help="With --target-cpu.")]
+SystemOption = Annotated[
+    str, typer.Option("--target-os", metavar="linux|macos", help="With --target-cpu: the operating system.")
+]
 TargetOption = Annotated[
     str, typer.Option("--target", metavar="NAME", help="cpu (files for C), or a kind of GPU, such as cuda:sm_90.")
 ]
-LinkOption = Annotated[bool, typer.Option("--link", help="Also build the library and the example, by $CC.")]
+LinkOption = Annotated[bool, typer.Option("--link", help="Also build the library and the example, with $CC.")]
 BlasOption = Annotated[
     str, typer.Option("--blas", metavar="builtin|cblas|scipy", help="With --link: the library for matrix products.")
 ]
@@ -45,7 +47,7 @@ LibrariesOption = Annotated[
     list[str] | None,
     typer.Option("--library", metavar="ARG", help="With --link: passed to the linker, e.g. -lopenblas."),
 ]
-MpiOption = Annotated[bool, typer.Option("--mpi", help="With --link: collectives over MPI ranks, by $MPICC.")]
+MpiOption = Annotated[bool, typer.Option("--mpi", help="With --link: collectives over MPI ranks, with $MPICC.")]
 
 
 def compile_program(

@@ -51,7 +51,7 @@ def check(
 ) -> None:
     """Check a program against a budget: forbidden collectives, limits, and a recorded baseline.
 
-    What is exceeded comes with its source line, the reason, and a remedy. Exit code 1 when something is.
+    For each exceeded limit, prints the source line, the reason and a remedy. Exit code 1 if there is one.
     Example: shardc check step.mlir --budget budget.toml --github
     """
     from shardc.analysis.budget.budget import read_budget

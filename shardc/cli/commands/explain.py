@@ -78,7 +78,7 @@ def explain(
     ] = None,
     diff: Annotated[
         tuple[str, str] | None,
-        typer.Option("--diff", metavar="A B", help="Compare two annotation files; - is the program as it is."),
+        typer.Option("--diff", metavar="A B", help="Compare two annotation files; -: the program's own annotations."),
     ] = None,
     plan: PlanOption = "",
     memory: PlanMemoryOption = "",

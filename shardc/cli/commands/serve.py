@@ -45,7 +45,9 @@ def serve(
     ] = "",
     store_size: Annotated[
         str,
-        typer.Option("--store-size", metavar="SIZE", help="Size limit: the least recently used results go; 0: none."),
+        typer.Option(
+            "--store-size", metavar="SIZE", help="Size limit; evicts the least recently used results; 0: no limit."
+        ),
     ] = "10G",
     max_upload: Annotated[
         str, typer.Option("--max-upload", metavar="SIZE", help="Size limit of an uploaded program.")
@@ -75,7 +77,7 @@ def serve(
 ) -> None:
     """Serve compilations, simulations and explanations over HTTP, with a page for browsers; until Ctrl-C.
 
-    Results are made once and kept by content. With --json one line says on stdout where it listens.
+    Results are made once and kept by content. With --json, one line on stdout has the address.
     Example: shardc serve --port 8377 --token-file tokens
     """
     from shardc.hlo.errors import InputError
@@ -86,7 +88,7 @@ def serve(
 
     view = View(json=False, verbose=verbose, quiet=quiet)
     if quiet and token_file is not None and not token_file.exists():
-        fix = "start it once without, or write a token into the file"
+        fix = "start the server once without --quiet, or write a token into the file"
         raise InputError("the new token would not be shown", where="--quiet", fix=fix)
     place = store or str(default_store())
     settings = ServeSettings(

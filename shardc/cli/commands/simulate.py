@@ -47,7 +47,7 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="MAP",
-        help='Links by axis ("data=dcn,model=x"), an order of axes, or search, which does not partition again.',
+        help='Links by axis ("data=dcn,model=x"), an order of axes, or "search", which keeps the partitioned program.',
     ),
 ]
 TraceOption = Annotated[

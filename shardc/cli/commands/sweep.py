@@ -82,7 +82,7 @@ def sweep(
 ) -> None:
     """Rank meshes and annotations of a program by the predicted step time on a machine. Needs no hardware.
 
-    Under mpirun rank 0 has the others assess candidates; there, and with --dask, SHARDC_SERVER does not count.
+    Under mpirun the other ranks assess candidates for rank 0. There, and with --dask, SHARDC_SERVER is ignored.
 
     Example: shardc sweep step.mlir --devices 8..512 --over mesh,sets.toml --machine h100-dgx --pictures scaling
     """

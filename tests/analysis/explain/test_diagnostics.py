@@ -98,7 +98,7 @@ def test_a_result_that_does_not_divide() -> None:
     program = shardc.from_jax(jax.jit(lambda x: x[1:] + 1), jax.ShapeDtypeStruct((4096,), "float32"))
     w = warned(lambda: program.annotate({"x": shardc.P("d")}, mesh={"d": 4}))["whole-result"]
     assert (w.subject, w.numbers) == ("result", {"bytes": 4095 * 4.0, "part_bytes": 4096.0})
-    assert "4095, does not divide by the 4 parts over d" in w.text
+    assert "of size 4095 is not divisible by the 4 parts over d" in w.text
     kept = program.annotate({"x": shardc.P("d"), "result": shardc.P("d")}, mesh={"d": 4})
     assert "whole-result" not in warned(lambda: kept)
 

@@ -74,7 +74,7 @@ def test_a_collective_of_the_program_itself_says_so() -> None:
     partitioned = shardc.from_jax(jax.jit(total), jax.ShapeDtypeStruct((8, 4), np.float32)).partition()
     for remedies in (0, 1):
         (c,) = partitioned.explanation(remedies=remedies).collectives
-        assert c.reason == "the program itself has it" and "so no annotation removes it" in c.why_none
+        assert c.reason == "the input program contains this collective" and "so no annotation removes it" in c.why_none
     (violation,) = check(partitioned, budget_of({"forbid": [{"op": "all-reduce"}]})).violations
     assert "so no annotation removes it" in violation.remedy
 

@@ -33,7 +33,7 @@ def test_both_are_there_with_what_differs(both: Path, tmp_path: Path) -> None:
         rows = "[...document.querySelectorAll('.differences tbody tr')].map((e) => e.innerText.split('\\t'))"
         found = {row[0]: row[1:] for row in tab.eval(rows)}
         assert found["devices"] == ["4", "8", "+100%"]
-        assert found["collectives run, loops counted"] == ["3", "4", "+33.3%"]
+        assert found["executed collectives"] == ["3", "4", "+33.3%"]
         heads = tab.eval("[...document.querySelectorAll('header p:first-of-type')].map((e) => e.innerText)")
         assert len(heads) == 2 and heads[0].startswith("4 devices") and heads[1].startswith("8 devices")
         tab.eval("window.dispatchEvent(new Event('beforeprint'))")

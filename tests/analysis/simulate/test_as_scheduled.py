@@ -218,7 +218,7 @@ ENTRY %e {
     (loop,) = (s for s in lowered.steps if isinstance(s, WhileStep))
     (gather,) = (s for s in leaf_steps(loop.body) if isinstance(s, Collective))
     assert not gather.asynchronous
-    assert lowered.notes == ("collectives that another computation awaits, here awaited where they start: 1",)
+    assert lowered.notes == ("collectives that another computation awaits, treated as synchronous: 1",)
 
 
 def test_collectives_tell_how_many_devices_there_are() -> None:

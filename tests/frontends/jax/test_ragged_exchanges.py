@@ -127,7 +127,7 @@ def test_a_gradient_that_would_add_up_is_refused() -> None:
 def test_sizes_that_do_not_fit() -> None:
     parts = values(3, [[0, 1, 2, 3]])
     parts[3][2, 1] = DATA + 1
-    what = r"(?s)device 2 sends 8 rows .* to device 1, but the data have 7.*test_ragged_exchanges.py"
+    what = r"(?s)device 2 sends 8 rows .* to device 1, but its data has 7 rows.*test_ragged_exchanges.py"
     with pytest.raises(jax.errors.JaxRuntimeError, match=what):
         np.asarray(run(exchange({"x": 4}, "x"), {"x": 4}, "x", parts))
 

@@ -287,7 +287,7 @@ def mistakes() -> Sequence[tuple[type[Exception], str, dict[str, Any]]]:
         (AnnotationError, "axes of type Auto", {"mesh": explicit, "in_shardings": P("d")}),
         (AnnotationError, "2 entries", {"mesh": LINE, "in_shardings": P("d"), "out_shardings": P(None, "d")}),
         (AnnotationError, "another mesh", {"mesh": LINE, "in_shardings": P("d"), "out_shardings": other}),
-        (UnsupportedError, "kind of memory", {"mesh": LINE, "in_shardings": host}),
+        (UnsupportedError, "host memory needs equal parts", {"mesh": LINE, "in_shardings": host}),
     ]
 
 

@@ -158,7 +158,7 @@ def test_names_aliases_and_values(mesh: Any) -> None:
     compiled(x=x, scale=2.0)
     with pytest.raises(InputError, match="x"):
         compiled(x[:4])
-    with pytest.raises(InputError, match=r"3.0 where the function was read with 2.0"):
+    with pytest.raises(InputError, match=r"made for 2.0, but the call passes 3.0"):
         compiled(x, 3.0)
     with pytest.raises(InputError, match="nested structure"):
         compiled([x, x])

@@ -87,7 +87,7 @@ def test_hooks_are_named(kind: str) -> None:
     handle = add(module, optimizer)
     try:
         for make in (step.compile, lambda: shardc.torch.train_step(module, loss, optimizer, (X,))):
-            with pytest.raises(UnsupportedError, match=f"noted was given to {kind}") as caught:
+            with pytest.raises(UnsupportedError, match=f"noted was registered by {kind}") as caught:
                 make()
             assert caught.value.where == where and "torch.compile" in str(caught.value.fix)
     finally:

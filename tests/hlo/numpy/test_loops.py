@@ -196,7 +196,7 @@ def test_what_a_loop_leaves_behind_is_refused() -> None:
 
     with pytest.raises(InputError, match="inside of a loop's or branch's function"):
         trace_function(leak, [X])
-    with pytest.raises(UnsupportedError, match="in place that it did not get"):
+    with pytest.raises(UnsupportedError, match="in place that is not its argument"):
         trace_function(change, [X])
 
 

@@ -295,7 +295,7 @@ def test_arguments_that_do_not_fit_are_told_by_number_and_name() -> None:
     for given, said in (
         ([x, x], r"2 arguments given, mlp takes 3: x, up, state"),
         ([x, [x, x], {"b": x}], r"up is a list of 2, and was an array"),
-        ([x, x, {"c": x}], r"state has no c, and b is missing"),
+        ([x, x, {"c": x}], r"c is unexpected in state, and b is missing"),
     ):
         with pytest.raises(InputError, match=said):
             traced.flatten(given)

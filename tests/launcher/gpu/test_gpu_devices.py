@@ -80,4 +80,4 @@ def test_what_is_told_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts["GPU 0"] == "Fake H100, 64.0 MiB, compute capability 9.0, code sm_90"
     assert facts["GPU driver"] == "CUDA 13.0"
     pretend(monkeypatch, FakeCuda(capability=(7, 0)))
-    assert "not usable, its compute capability 7.0 is not supported; 8.0 is the least" in gpu_facts()["GPU 0"]
+    assert "not usable, its compute capability 7.0 is not supported; the minimum is 8.0" in gpu_facts()["GPU 0"]

@@ -77,7 +77,7 @@ def test_newer_gpus_run_code_for_older_ones(capability: tuple[int, int], arch: s
 
 def test_why_a_gpu_is_not_usable() -> None:
     old = fake_cuda(capability=(7, 5))
-    with pytest.raises(GpuProblem, match=r"compute capability 7.5 is not supported; 8.0 is the least"):
+    with pytest.raises(GpuProblem, match=r"compute capability 7.5 is not supported; the minimum is 8.0"):
         cuda_runtime(old)
     prohibited = fake_cuda()
     prohibited._attributes[20] = 2
