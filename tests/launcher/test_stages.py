@@ -141,7 +141,7 @@ def test_values_of_other_types_are_told(mlp: Path) -> None:
     for options in ({"remedies": "x"}, {"remedies": True}, {"tries": 1.5}, {"seconds": "long"}, {"seconds": -1}):
         with pytest.raises(InputError, match=f"{next(iter(options))} is"):
             partitioned.explanation(**options)
-    with pytest.raises(InputError, match="needs the ending .svg"):
+    with pytest.raises(InputError, match=r"needs the ending \.svg"):
         partitioned.memory_picture("memory.png")
 
 
