@@ -44,7 +44,7 @@ def test_a_job_below_a_rank_has_ranks_of_its_own() -> None:
 
 
 def test_a_process_without_the_ranks_connection_is_told() -> None:
-    with pytest.raises(EnvironmentProblem, match=r"PMI_FD=998 is closed[\s\S]*shardc.process_index\(\) in the rank"):
+    with pytest.raises(EnvironmentProblem, match=r"PMI_FD=998 is closed[\s\S]*shardc.process_index\(\) there"):
         claim_rank({**RANK, "PMI_FD": "998"})
 
 

@@ -265,10 +265,10 @@ def test_lower_function_mistakes() -> None:
     with pytest.raises(AnnotationError, match="needs a mesh"):
         lower_function(jnp.sin, in_shardings=P("data"), args=(x,))
     explicit = jax.sharding.AbstractMesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
-    with pytest.raises(AnnotationError, match=r"(?s)even shardings.*type Auto"):
+    with pytest.raises(AnnotationError, match=r"(?s)equal shards.*type Auto"):
         lower_function(jnp.sin, explicit, in_shardings=P("data"), args=(x,))
     rows = jax.sharding.NamedSharding(jax.sharding.AbstractMesh((4,), ("data",)), jax.sharding.PartitionSpec("data"))
-    with pytest.raises(AnnotationError, match=r"(?s)even shardings.*shardc\.jit"):
+    with pytest.raises(AnnotationError, match=r"(?s)equal shards.*shardc\.jit"):
         module_from_jax(jax.jit(jnp.sin, in_shardings=rows), x)
     with pytest.raises(AnnotationError, match="UNCONSTRAINED"):
         lower_function(jnp.sin, Mesh({"data": 2}), in_shardings=P(P.UNCONSTRAINED), args=(x,))

@@ -160,7 +160,7 @@ def test_a_deleted_buffer_says_so_and_views_outlive_it() -> None:
     for name in ("Buffer_UnsafePointer", "Buffer_IncreaseExternalReferenceCount"):
         with pytest.raises(PjrtProblem, match="deleted or donated"):
             client.call(name, buffer=buffer)
-    with pytest.raises(PjrtProblem, match="given back twice"):
+    with pytest.raises(PjrtProblem, match="released twice"):
         client.call("Buffer_DecreaseExternalReferenceCount", buffer=buffer)
     client.destroy(buffer)
 
