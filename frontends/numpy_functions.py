@@ -16,7 +16,7 @@ from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree
 from shardc.hlo.passes import pause_collector
 from shardc.hlo.units import count_text, kind_text
-from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.meshes import as_mesh, several_meshes
 from shardc.launcher.arrays.placement import own_mesh, with_own_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.annotate import with_shardings
@@ -103,8 +103,7 @@ def _over_one_mesh(
         spec, own = with_own_mesh(w.spec, mesh, w.where)
         own = None if own is None else as_mesh(own)
         if own is not None and over is not None and own != over:
-            what = f"the arguments are sharded over several meshes: {over} and {own}"
-            raise AnnotationError(what, where=w.where, fix="give mesh=, or move one argument by shardc.reshard")
+            raise several_meshes(over, own, w.where)
         over = over or own
         found.append(replace(w, spec=spec))
     return found, over

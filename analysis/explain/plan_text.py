@@ -40,7 +40,7 @@ def plan_html(plan: PlanReasons) -> str:
         )
         for d in plan.most_telling(ROWS)
     ]  # fmt: skip
-    columns = ("decided value", "shape", "propagated", "planned", "cost as propagated", "of next best", "source")
+    columns = ("decided value", "shape", "propagated", "planned", "extra cost as propagated", "next best", "source")
     return line(f"Plan: {_taken(plan)}") + line(_proven(plan)) + table(columns, rows, ROWS)
 
 

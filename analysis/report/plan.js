@@ -10,7 +10,7 @@ function planFacts(plan) {
   const facts = [
     [`${what}, partitioned program`, `${cost(plan.judged.cost)}, as propagated ${cost(plan.judged_wanted.cost)}`],
     ['memory of a device', `${bytesText(plan.judged.peak_bytes)}, as propagated ${bytesText(plan.judged_wanted.peak_bytes)}${plan.limit === null ? '' : `, at most ${bytesText(plan.limit)}`}`],
-    ["by the plan's cost model", `${cost(plan.cost)}, as propagated ${cost(plan.wanted_cost)}`],
+    ["by the plan's own model", `${cost(plan.cost)}, as propagated ${cost(plan.wanted_cost)}`],
     ['proven bound', plan.proof],
   ];
   const left = plan.taken ? null : el('p', {}, el('b', {}, 'The propagated layouts stay: '), plan.why);

@@ -12,7 +12,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.trace import ShapeDtype
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.meshes import as_mesh, several_meshes
 from shardc.launcher.arrays.placement import as_sharding
 
 __all__ = ["abstract_argument", "abstract_mesh", "laid_out", "mesh_of_arguments"]
@@ -44,8 +44,7 @@ def mesh_of_arguments(leaves: Iterable[Any]) -> Mesh | None:
     other = next((m for m in (*ours, *theirs) if m.axes != ours[0].axes), None)
     other = other or next((m for m in ours if m != ours[0]), None)
     if other is not None:
-        what = f"the arguments are sharded over several meshes: {ours[0]} and {other}"
-        raise AnnotationError(what, fix="give mesh=, or shardc.reshard one")
+        raise several_meshes(ours[0], other)
     return ours[0]
 
 

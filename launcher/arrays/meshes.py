@@ -11,7 +11,7 @@ from shardc.hlo.errors import AnnotationError, EnvironmentProblem
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.units import count_text, kind_text
 
-__all__ = ["as_mesh", "require_devices"]
+__all__ = ["as_mesh", "require_devices", "several_meshes"]
 
 
 def as_mesh(mesh: Any) -> Mesh:
@@ -35,6 +35,15 @@ def as_mesh(mesh: Any) -> Mesh:
         return Mesh({str(n): int(shape[n]) for n in mesh.axis_names}, ids)
     raise AnnotationError(
         f"{type(mesh).__name__} is not a mesh", fix='pass shardc.Mesh({"data": 2, "model": 4}) or a JAX mesh'
+    )
+
+
+def several_meshes(first: Mesh, other: Mesh, where: str | None = None) -> AnnotationError:
+    """The error for arguments of one call that are sharded over two meshes."""
+    return AnnotationError(
+        f"the arguments are sharded over several meshes: {first} and {other}",
+        where=where,
+        fix="give mesh=, or move one argument by shardc.reshard",
     )
 
 

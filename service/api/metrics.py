@@ -19,12 +19,6 @@ __all__ = ["METRICS_TYPE", "Metrics"]
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 
-#: Help texts of the gauges of jobs, by state.
-_STATES = {
-    "queued": "Jobs in the queue.",
-    "running": "Jobs that workers carry out.",
-    "elsewhere": "Jobs whose work another server does.",
-}
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -70,9 +64,9 @@ class _Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counted = self._scheduler.statistics()
-        now = {"queued": counted.queued, "running": counted.running, "elsewhere": counted.elsewhere}
-        for state, number in now.items():
-            yield GaugeMetricFamily(f"shardc_jobs_{state}", _STATES[state], number)
+        yield GaugeMetricFamily("shardc_jobs_queued", "Jobs in the queue.", counted.queued)
+        yield GaugeMetricFamily("shardc_jobs_running", "Jobs that workers carry out.", counted.running)
+        yield GaugeMetricFamily("shardc_jobs_elsewhere", "Jobs whose work another server does.", counted.elsewhere)
         yield GaugeMetricFamily(
             "shardc_queue_oldest_seconds", "Seconds that the first order in the queue has waited.", counted.oldest
         )

@@ -12,6 +12,7 @@ from shardc.cli.app import main
 from shardc.launcher.jobs import mpiexec
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks
 from shardc.launcher.jobs.hosts import Host
+from shardc.launcher.jobs.launcher_output import LauncherOutput
 from shardc.launcher.jobs.mpi_environment import detect_launcher, find_library
 from shardc.launcher.run import task
 from shardc.service import serve as service
@@ -97,3 +98,18 @@ def test_words_that_the_launcher_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     options = mpiexec.JobOptions(words=("-l",))
     assert mpiexec.start_job(2, ["true"], options=options) == 0
     assert given[0][-2:] == ["-l", "true"]
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_exit_codes_that_are_signals_too(aborted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """7 is a rank that a signal has ended (SIGBUS), unless a rank has given it to ``MPI_Abort``."""
+    library = find_library()
+    if library is None or library.kind != "mpich" or detect_launcher() is not None:
+        pytest.skip("needs MPICH, outside of a job")
+
+    def ended(_: object, __: object, output: LauncherOutput) -> int:
+        output.aborted = aborted
+        return 7
+
+    monkeypatch.setattr(mpiexec, "_supervise", ended)
+    assert mpiexec.start_job(2, ["true"]) == (7 if aborted else 1)

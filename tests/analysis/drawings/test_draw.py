@@ -125,7 +125,11 @@ def test_thousands_of_devices_are_elided() -> None:
 @pytest.mark.parametrize(
     ("sharding", "dims", "fact"),
     [
-        (Sharding(MESH, (DimSharding(),), unreduced=(AxisRef("data"), AxisRef("model"))), (4,), "their sum over data"),
+        (
+            Sharding(MESH, (DimSharding(),), unreduced=(AxisRef("data"), AxisRef("model"))),
+            (4,),
+            "their sum over data, m",
+        ),
         (Sharding(Mesh((), (3,)), (DimSharding(),)), (4,), "on device 3 only"),
         (Sharding.of(MESH), (), "every part is on 8 devices (replicated)"),
         (Sharding(MESH, (DimSharding(),), manual=("data",)), (4,), "manual axes: data"),

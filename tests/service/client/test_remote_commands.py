@@ -332,7 +332,7 @@ def test_a_service_asked_for_must_be_there(plain: str, capsys: pytest.CaptureFix
 def test_verbose_tells_the_job(service: FakeService, plain: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["partition", plain, *MESH, "--server", service.url]
     assert "job job0 (PartitionOrder): done" in run(capsys, [*command, "-v"])[2]
-    assert "from the store" in run(capsys, [*command, "-v"])[2]
+    assert ", from the store" in run(capsys, [*command, "-v"])[2]
     assert run(capsys, command)[2] == ""
 
 
